@@ -1,0 +1,195 @@
+//! Every way the core can fail, each naming the place, what was expected and what was found.
+//!
+//! Messages are lower case, put the thing first and the fault second, carry units, and end with advice only where
+//! there is something to do. No caller ever looks inside the text: the fields carry the same facts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Result of every fallible operation of the core.
+pub type Result<T> = std::result::Result<T, CacheError>;
+
+/// A failure of the core.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// There is no published cache at this path.
+    #[error("{}: no cache here: {reason}", path.display())]
+    NotFound { path: PathBuf, reason: String },
+
+    /// The manifest cannot be read as one: broken JSON, wrong shape, a forbidden name or number.
+    #[error("{}: invalid manifest: {fault}", path.display())]
+    Manifest { path: PathBuf, fault: String },
+
+    /// The cache was written by a release newer than this one.
+    #[error("{}: format version {found} is newer than this build reads ({oldest} to {newest}); upgrade dataset_rt", path.display())]
+    UnsupportedVersion {
+        path: PathBuf,
+        found: u64,
+        oldest: u32,
+        newest: u32,
+    },
+
+    /// A whole file is missing, short, altered or shaped wrongly.
+    #[error("{}: {subject}: expected {expected}, found {found}", path.display())]
+    DamagedFile {
+        path: PathBuf,
+        subject: String,
+        expected: String,
+        found: String,
+    },
+
+    /// One record is damaged, or the index row that points at it is.
+    #[error("{}: sample {sample_id} at byte {offset}: {subject}: expected {expected}, found {found}", path.display())]
+    DamagedRecord {
+        path: PathBuf,
+        sample_id: u64,
+        offset: u64,
+        subject: String,
+        expected: String,
+        found: String,
+    },
+
+    /// Caches opened together do not share one metadata schema.
+    #[error("{}: metadata column `{column}` is {found}, but {} has {expected}; caches opened together need equal schemas", path.display(), first_path.display())]
+    SchemaMismatch {
+        path: PathBuf,
+        first_path: PathBuf,
+        column: String,
+        expected: String,
+        found: String,
+    },
+
+    /// The same cache was given twice.
+    #[error("{}: cache {second} is the same directory as cache {first}", path.display())]
+    DuplicateCache {
+        path: PathBuf,
+        first: usize,
+        second: usize,
+    },
+
+    /// A source name cannot be a directory name on every platform.
+    #[error("invalid source name {name:?}: {fault}")]
+    SourceName { name: String, fault: String },
+
+    /// A sample offered to the writer cannot be stored.
+    #[error("sample {row}: {fault}")]
+    Sample { row: u64, fault: String },
+
+    /// A value does not fit its metadata column.
+    #[error("sample {row}: metadata column `{column}`: expected {expected}, found {found}")]
+    MetadataValue {
+        row: u64,
+        column: String,
+        expected: String,
+        found: String,
+    },
+
+    /// A source yielded nothing.
+    #[error("source {name:?} yielded no samples; an empty cache cannot be written")]
+    EmptySource { name: String },
+
+    /// A cache of this name exists and was not to be replaced.
+    #[error("{}: a cache exists here already; remove it or choose another name", path.display())]
+    Exists { path: PathBuf },
+
+    /// A cache was built from another version of its source.
+    #[error("{}: the cache holds source version {found:?}, the source has version {expected:?}; remove the cache to rebuild it", path.display())]
+    SourceVersion {
+        path: PathBuf,
+        expected: String,
+        found: String,
+    },
+
+    /// Another live process or thread is writing this cache.
+    #[error("{}: being written by {holder}", path.display())]
+    Locked { path: PathBuf, holder: String },
+
+    /// An option is outside its range, or options contradict each other.
+    #[error("invalid option `{option}`: expected {expected}, found {found}")]
+    Option {
+        option: String,
+        expected: String,
+        found: String,
+    },
+
+    /// A samples metadata table does not cover the dataset, or holds weights that cannot be drawn from.
+    #[error("invalid samples metadata: {fault}")]
+    Weights { fault: String, rows: Vec<u64> },
+
+    /// An index is outside `0..len`.
+    #[error("row {index} is out of range for {len} rows")]
+    OutOfRange { index: i128, len: u64 },
+
+    /// A number exceeds what this build handles; see [`crate::limits`].
+    #[error("{what} is {found}, more than the limit of {limit}")]
+    Limit {
+        what: String,
+        found: u64,
+        limit: u64,
+    },
+
+    /// The operating system refused a file operation.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+
+    /// The caller asked to stop, for example by Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+
+    /// A thread of ours ended without saying why. Always a defect.
+    #[error("internal error: {what}; please report it")]
+    Internal { what: String },
+}
+
+impl CacheError {
+    /// Wraps an operating-system error with what was being done to which path.
+    pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+
+    /// A whole-file fault.
+    pub fn damaged(
+        path: &Path,
+        subject: impl Into<String>,
+        expected: impl ToString,
+        found: impl ToString,
+    ) -> Self {
+        Self::DamagedFile {
+            path: path.to_path_buf(),
+            subject: subject.into(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// A manifest fault.
+    pub fn manifest(path: &Path, fault: impl Into<String>) -> Self {
+        Self::Manifest {
+            path: path.to_path_buf(),
+            fault: fault.into(),
+        }
+    }
+
+    /// An option outside its range.
+    pub fn option(option: &str, expected: impl ToString, found: impl ToString) -> Self {
+        Self::Option {
+            option: option.to_owned(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// A broken promise of our own code.
+    pub fn internal(what: impl Into<String>) -> Self {
+        Self::Internal { what: what.into() }
+    }
+}

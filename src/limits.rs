@@ -1,0 +1,41 @@
+//! Every bound of the system, each with its reason. A length from outside is compared with one of these before
+//! anything is allocated for it.
+
+/// Largest manifest read, in bytes. A shard entry takes about 250 bytes, so this is some 250,000 shards (16 TiB at the default size).
+pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+/// Largest payload of one sample, in bytes: the length prefix of an lz4 payload has 32 bits.
+pub const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Largest embedded metadata of one sample, in bytes. Metadata is for values one filters and weighs by; documents belong in the payload.
+pub const METADATA_JSON_BYTES_MAX: u64 = 16 << 20;
+
+/// Most metadata columns of a cache: a manifest stays small and one Arrow batch stays in memory.
+pub const METADATA_COLUMNS_MAX: usize = 4096;
+
+/// Longest source name, in bytes: file systems allow 255, and a staging directory adds up to 40.
+pub const SOURCE_NAME_BYTES_MAX: usize = 200;
+
+/// Rows of one Arrow record batch in `metadata.arrow`; part of the file format.
+pub const METADATA_BATCH_ROWS: usize = 65_536;
+
+/// Most samples of one cache: index offsets stay below 2^63 bytes and row arithmetic in u64 never overflows.
+pub const CACHE_SAMPLES_MAX: u64 = 1 << 48;
+
+/// Most rows that distinct weights can be drawn over: the alias table stores row numbers in 32 bits.
+pub const WEIGHTED_ROWS_MAX: u64 = u32::MAX as u64;
+
+/// Bytes written to a file at once: large writes give large page-cache folios, which make later mapped reads twice as fast.
+pub const WRITE_BLOCK_BYTES: usize = 4 << 20;
+
+/// Most samples one reader task carries: enough to hide the cost of a channel, few enough to keep memory in cache.
+pub const CHUNK_SAMPLES_MAX: usize = 64;
+
+/// Payload bytes after which a reader task or a writer chunk is closed early.
+pub const CHUNK_BYTES_TARGET: usize = 512 << 10;
+
+/// Most threads of one pool; more than this is a typing error, not a wish.
+pub const THREADS_MAX: usize = 1024;
+
+/// Most samples in flight in one pipeline.
+pub const PREFETCH_MAX: usize = 1 << 20;

@@ -19,4 +19,5 @@ pub mod limits;
 pub mod sync;
 pub mod types;
 
+pub mod format;
 pub mod sampling;

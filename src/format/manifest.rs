@@ -1,0 +1,379 @@
+//! `manifest.json`: what a cache consists of. Everything in it is checked before anything else trusts it.
+//!
+//! Manifests written here end in a CRC-32C of all the text before it, so that a flipped letter in any name or number is
+//! noticed. Published releases skip the fields they do not know.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::checksum::{Crc32c, Sha256Digest};
+use super::compression::Algorithm;
+use super::index::ROW_BYTES;
+use super::names::is_plain_file_name;
+use super::schema::{ColumnSpec, Schema};
+use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
+use crate::error::{CacheError, Result};
+use crate::limits::CACHE_SAMPLES_MAX;
+
+/// A checked manifest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Manifest {
+    /// Lowest format version whose readers understand the cache.
+    pub format_version: u32,
+    /// Numeric id that format 3 carries; kept, never used for identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_id: Option<u64>,
+    /// Name of the source the cache was written from.
+    pub source_name: String,
+    /// Number of samples.
+    pub sample_count: u64,
+    /// Metadata columns.
+    pub metadata_schema: Schema,
+    /// SHA-256 of `metadata.arrow`.
+    pub metadata_sha256: Sha256Digest,
+    /// SHA-256 of `index.bin`.
+    pub index_sha256: Sha256Digest,
+    /// Shards in id order.
+    pub shards: Vec<ShardEntry>,
+    /// The per-record checksums, absent in caches of published releases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_checksums: Option<RecordChecksums>,
+    /// Fast checksum of `metadata.arrow`, absent in caches of published releases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_crc32c: Option<Crc32c>,
+    /// Version the source declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_version: Option<String>,
+    /// Program and release that wrote the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+}
+
+/// One shard file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShardEntry {
+    /// File name below `shards/`.
+    pub name: String,
+    /// Sum of the payload lengths before compression, in bytes.
+    pub uncompressed_byte_len: u64,
+    /// Length of the file in bytes.
+    pub byte_len: u64,
+    /// How its payloads are stored.
+    pub compression: Compression,
+    /// SHA-256 of the file.
+    pub sha256: Sha256Digest,
+}
+
+/// Compression policy of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compression {
+    /// The algorithm.
+    pub algo: Algorithm,
+    /// Ratio the writer was told to expect; advisory, 1.0 for `none`.
+    pub ratio: f64,
+}
+
+/// The file of per-record checksums.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordChecksums {
+    /// The checksum; only CRC-32C is known.
+    pub algo: ChecksumAlgorithm,
+    /// SHA-256 of `checksums.bin`.
+    pub sha256: Sha256Digest,
+}
+
+/// Per-record checksum algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChecksumAlgorithm {
+    /// CRC-32C of the record followed by its sample id.
+    Crc32c,
+}
+
+/// Bytes of one row of `checksums.bin`.
+pub const CHECKSUM_BYTES: u64 = 4;
+
+/// The only field read before the version is known to be readable.
+#[derive(Deserialize)]
+struct Version {
+    format_version: u64,
+}
+
+/// The file as read: everything optional beyond what format 2 demands.
+#[derive(Deserialize)]
+struct Raw {
+    format_version: u32,
+    cache_id: Option<u64>,
+    source_name: String,
+    sample_count: u64,
+    metadata_schema: Vec<ColumnSpec>,
+    metadata_sha256: Sha256Digest,
+    index_sha256: Sha256Digest,
+    shards: Vec<ShardEntry>,
+    record_checksums: Option<RecordChecksums>,
+    metadata_crc32c: Option<Crc32c>,
+    source_version: Option<String>,
+    created_by: Option<String>,
+    manifest_crc32c: Option<Crc32c>,
+}
+
+impl Manifest {
+    /// Reads and checks a manifest; `path` is its file, for messages.
+    ///
+    /// # Errors
+    /// [`CacheError::UnsupportedVersion`] for a newer or older format, [`CacheError::Manifest`] for anything else.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self> {
+        if text.is_empty() {
+            return Err(CacheError::manifest(path, "the file is empty"));
+        }
+        let fault = |error: serde_json::Error| CacheError::manifest(path, error.to_string());
+        // A newer format may have another shape, so its version decides before its shape is judged.
+        let version: Version = serde_json::from_slice(text).map_err(fault)?;
+        check_version(path, version.format_version)?;
+        let raw: Raw = serde_json::from_slice(text).map_err(fault)?;
+        if let Some(expected) = raw.manifest_crc32c {
+            check_own_checksum(path, text, expected)?;
+        }
+        let manifest = Self {
+            format_version: raw.format_version,
+            cache_id: raw.cache_id,
+            source_name: raw.source_name,
+            sample_count: raw.sample_count,
+            metadata_schema: Schema::new(raw.metadata_schema)
+                .map_err(|fault| CacheError::manifest(path, fault))?,
+            metadata_sha256: raw.metadata_sha256,
+            index_sha256: raw.index_sha256,
+            shards: raw.shards,
+            record_checksums: raw.record_checksums,
+            metadata_crc32c: raw.metadata_crc32c,
+            source_version: raw.source_version,
+            created_by: raw.created_by,
+        };
+        manifest
+            .check()
+            .map_err(|fault| CacheError::manifest(path, fault))?;
+        Ok(manifest)
+    }
+
+    /// The file's text, sealed with its own checksum.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let body = serde_json::to_vec_pretty(self).map_err(|error| {
+            CacheError::internal(format!("a manifest cannot be written as JSON: {error}"))
+        })?;
+        let body = body
+            .strip_suffix(b"\n}")
+            .ok_or_else(|| CacheError::internal("a manifest that is no JSON object"))?;
+        let mut text = body.to_vec();
+        text.extend_from_slice(seal(Crc32c::of(body)).as_bytes());
+        Ok(text)
+    }
+
+    /// Length that `index.bin` must have, in bytes.
+    pub fn index_byte_len(&self) -> u64 {
+        self.sample_count.saturating_mul(ROW_BYTES)
+    }
+
+    /// Length that `checksums.bin` must have, in bytes.
+    pub fn checksums_byte_len(&self) -> u64 {
+        self.sample_count.saturating_mul(CHECKSUM_BYTES)
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.sample_count > CACHE_SAMPLES_MAX {
+            return Err(format!(
+                "{} samples, more than the limit of {CACHE_SAMPLES_MAX}",
+                self.sample_count
+            ));
+        }
+        if self.sample_count > 0 && self.shards.is_empty() {
+            return Err(format!("{} samples and no shard", self.sample_count));
+        }
+        let mut names = HashSet::new();
+        for shard in &self.shards {
+            if !is_plain_file_name(&shard.name) {
+                return Err(format!(
+                    "shard name {:?} is not a plain file name",
+                    shard.name
+                ));
+            }
+            if !names.insert(shard.name.as_str()) {
+                return Err(format!("shard name {:?} appears twice", shard.name));
+            }
+        }
+        let total = self
+            .shards
+            .iter()
+            .try_fold(0u64, |sum, shard| sum.checked_add(shard.byte_len));
+        if total.is_none_or(|total| i64::try_from(total).is_err()) {
+            return Err("shards of more than 2^63 bytes in all".to_owned());
+        }
+        if self.format_version < 4
+            && self
+                .metadata_schema
+                .columns()
+                .iter()
+                .any(|column| column.nullable)
+        {
+            return Err(format!(
+                "a nullable column in format {}, which has none",
+                self.format_version
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_version(path: &Path, found: u64) -> Result<()> {
+    if found >= u64::from(FORMAT_VERSION_OLDEST) && found <= u64::from(FORMAT_VERSION_NEWEST) {
+        return Ok(());
+    }
+    if found < u64::from(FORMAT_VERSION_OLDEST) {
+        return Err(CacheError::manifest(
+            path,
+            format!(
+                "format version {found} is older than this build reads ({FORMAT_VERSION_OLDEST} to {FORMAT_VERSION_NEWEST})"
+            ),
+        ));
+    }
+    Err(CacheError::UnsupportedVersion {
+        path: path.to_path_buf(),
+        found,
+        oldest: FORMAT_VERSION_OLDEST,
+        newest: FORMAT_VERSION_NEWEST,
+    })
+}
+
+/// The last lines of a sealed manifest.
+fn seal(checksum: Crc32c) -> String {
+    format!(",\n  \"manifest_crc32c\": \"{checksum}\"\n}}")
+}
+
+fn check_own_checksum(path: &Path, text: &[u8], expected: Crc32c) -> Result<()> {
+    let Some(body) = text.strip_suffix(seal(expected).as_bytes()) else {
+        return Err(CacheError::manifest(
+            path,
+            "the file does not end in its own checksum; it was edited",
+        ));
+    };
+    let found = Crc32c::of(body);
+    if found == expected {
+        return Ok(());
+    }
+    Err(CacheError::damaged(
+        path,
+        "checksum of the manifest",
+        format!("crc32c {expected}"),
+        format!("crc32c {found}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::schema::Kind;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            format_version: 2,
+            cache_id: None,
+            source_name: "train".to_owned(),
+            sample_count: 3,
+            metadata_schema: Schema::new(vec![ColumnSpec {
+                name: "label".to_owned(),
+                kind: Kind::Int,
+                nullable: false,
+            }])
+            .unwrap(),
+            metadata_sha256: Sha256Digest::of(b"metadata"),
+            index_sha256: Sha256Digest::of(b"index"),
+            shards: vec![ShardEntry {
+                name: "000000.bin".to_owned(),
+                uncompressed_byte_len: 10,
+                byte_len: 90,
+                compression: Compression {
+                    algo: Algorithm::Lz4,
+                    ratio: 2.0,
+                },
+                sha256: Sha256Digest::of(b"shard"),
+            }],
+            record_checksums: Some(RecordChecksums {
+                algo: ChecksumAlgorithm::Crc32c,
+                sha256: Sha256Digest::of(b"checksums"),
+            }),
+            metadata_crc32c: Some(Crc32c::of(b"metadata")),
+            source_version: Some("v1".to_owned()),
+            created_by: None,
+        }
+    }
+
+    fn parse(text: &[u8]) -> Result<Manifest> {
+        Manifest::parse(Path::new("manifest.json"), text)
+    }
+
+    #[test]
+    fn a_manifest_survives() {
+        assert_eq!(parse(&manifest().to_bytes().unwrap()).unwrap(), manifest());
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_noticed_or_harmless() {
+        let text = manifest().to_bytes().unwrap();
+        for position in 0..text.len() {
+            for mask in [0x01, 0x20, 0x80] {
+                let mut flipped = text.clone();
+                flipped[position] ^= mask;
+                if let Ok(found) = parse(&flipped) {
+                    assert_eq!(found, manifest(), "byte {position}");
+                }
+            }
+            assert!(parse(&text[..position]).is_err(), "cut at {position}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_by_name_whatever_its_shape() {
+        for text in [
+            r#"{"format_version": 5}"#,
+            r#"{"format_version": 99, "shards": {"a": 1}}"#,
+        ] {
+            assert!(
+                matches!(
+                    parse(text.as_bytes()),
+                    Err(CacheError::UnsupportedVersion { .. })
+                ),
+                "{text}"
+            );
+        }
+        assert!(matches!(
+            parse(br#"{"format_version": 1}"#),
+            Err(CacheError::Manifest { .. })
+        ));
+        assert!(matches!(
+            parse(br#"{"format_version": 2}"#),
+            Err(CacheError::Manifest { .. })
+        ));
+        assert!(matches!(parse(b""), Err(CacheError::Manifest { .. })));
+    }
+
+    #[test]
+    fn hostile_names_and_numbers_are_refused() {
+        let attacks: [fn(&mut Manifest); 6] = [
+            |m| m.shards[0].name = "../000000.bin".to_owned(),
+            |m| m.shards[0].name = "/etc/passwd".to_owned(),
+            |m| m.shards.push(m.shards[0].clone()),
+            |m| m.sample_count = u64::MAX,
+            |m| m.shards[0].byte_len = u64::MAX,
+            |m| m.shards.clear(),
+        ];
+        for attack in attacks {
+            let mut hostile = manifest();
+            attack(&mut hostile);
+            assert!(matches!(
+                parse(&hostile.to_bytes().unwrap()),
+                Err(CacheError::Manifest { .. })
+            ));
+        }
+    }
+}

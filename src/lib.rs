@@ -20,3 +20,4 @@ pub mod sync;
 pub mod types;
 
 pub mod sampling;
+pub mod store;

@@ -1,5 +1,10 @@
 //! Files of a cache: how they are created, made durable and published whole, and who may do so.
 
+pub mod cache;
+pub mod file;
+pub mod locality;
 pub mod lock;
+mod map;
+pub mod pool;
 pub mod publish;
 pub mod vfs;

@@ -1,0 +1,364 @@
+//! One published cache, opened: its manifest in memory, its files opened when first needed.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use arrow_array::RecordBatch;
+
+use super::file::{FileReader, Purpose, check_file, file_len, read_small};
+use super::pool::{FilePool, FileSlot};
+use crate::error::{CacheError, Result};
+use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
+use crate::format::index::{IndexRow, ROW_BYTES};
+use crate::format::manifest::{CHECKSUM_BYTES, Manifest, ShardEntry};
+use crate::format::{metadata, names};
+use crate::limits::MANIFEST_BYTES_MAX;
+use crate::sync::lock;
+use crate::types::{Io, Verify};
+
+/// An open cache. Shared by every reader of the process, so that a record is verified once, not once per reader.
+#[derive(Debug)]
+pub struct Cache {
+    path: PathBuf,
+    manifest: Manifest,
+    io: Io,
+    pool: Arc<FilePool>,
+    index: FileSlot,
+    checksums: FileSlot,
+    shards: Box<[FileSlot]>,
+    verified: Verified,
+    metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
+}
+
+/// What this process has compared with its checksum so far.
+#[derive(Debug, Default)]
+struct Verified {
+    /// One bit per record, allocated at the first check.
+    records: OnceLock<Box<[AtomicU64]>>,
+    /// Whole files, for caches without record checksums: the index, then the shards; locked while one is hashed.
+    files: Mutex<Vec<bool>>,
+}
+
+impl Cache {
+    /// Opens the cache at `path`: reads the manifest and checks that every file is there with its length.
+    ///
+    /// `io` must be resolved, not [`Io::Auto`].
+    ///
+    /// # Errors
+    /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for a
+    /// bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
+    pub fn open(path: &Path, io: Io, pool: Arc<FilePool>) -> Result<Self> {
+        let manifest = read_manifest(path)?;
+        let shards_path = path.join(names::SHARDS);
+        check_file(&path.join(names::INDEX), manifest.index_byte_len())?;
+        if manifest.record_checksums.is_some() {
+            check_file(&path.join(names::CHECKSUMS), manifest.checksums_byte_len())?;
+        }
+        for shard in &manifest.shards {
+            check_file(&shards_path.join(&shard.name), shard.byte_len)?;
+        }
+        file_len(&path.join(names::METADATA))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            shards: manifest
+                .shards
+                .iter()
+                .map(|_| FileSlot::default())
+                .collect(),
+            manifest,
+            io,
+            pool,
+            index: FileSlot::default(),
+            checksums: FileSlot::default(),
+            verified: Verified::default(),
+            metadata: Mutex::default(),
+        })
+    }
+
+    /// The cache directory as given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.manifest.sample_count
+    }
+
+    /// Whether the cache has no sample.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `index.bin`, open.
+    pub fn index(&self) -> Result<Arc<FileReader>> {
+        let len = self.manifest.index_byte_len();
+        self.index.get(&self.pool, || {
+            FileReader::open(&self.path.join(names::INDEX), len, self.io, Purpose::Table)
+        })
+    }
+
+    /// `checksums.bin`, open, if the cache has one.
+    pub fn checksums(&self) -> Result<Option<Arc<FileReader>>> {
+        if self.manifest.record_checksums.is_none() {
+            return Ok(None);
+        }
+        let len = self.manifest.checksums_byte_len();
+        let open = || {
+            FileReader::open(
+                &self.path.join(names::CHECKSUMS),
+                len,
+                self.io,
+                Purpose::Table,
+            )
+        };
+        self.checksums.get(&self.pool, open).map(Some)
+    }
+
+    /// Shard number `shard`, open.
+    pub fn shard(&self, shard: u64) -> Result<Arc<FileReader>> {
+        let (entry, slot) = self.shard_entry(shard)?;
+        let path = self.path.join(names::SHARDS).join(&entry.name);
+        slot.get(&self.pool, || {
+            FileReader::open(&path, entry.byte_len, self.io, Purpose::Records)
+        })
+    }
+
+    /// Path of shard number `shard`, for messages.
+    pub fn shard_path(&self, shard: u64) -> PathBuf {
+        let name = self
+            .shard_entry(shard)
+            .map_or_else(|_| names::shard(shard), |(entry, _)| entry.name.clone());
+        self.path.join(names::SHARDS).join(name)
+    }
+
+    fn shard_entry(&self, shard: u64) -> Result<(&ShardEntry, &FileSlot)> {
+        let position = usize::try_from(shard).ok();
+        let entry = position.and_then(|position| self.manifest.shards.get(position));
+        let slot = position.and_then(|position| self.shards.get(position));
+        entry.zip(slot).ok_or_else(|| {
+            CacheError::internal(format!(
+                "shard {shard} was not checked against the manifest"
+            ))
+        })
+    }
+
+    /// The index row of `sample`, checked against the manifest.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside its shard.
+    pub fn index_row(&self, index: &FileReader, sample: u64) -> Result<IndexRow> {
+        if sample >= self.len() {
+            return Err(CacheError::OutOfRange {
+                index: i128::from(sample),
+                len: self.len(),
+            });
+        }
+        let mut scratch = Vec::new();
+        let bytes = index.view(sample * ROW_BYTES, ROW_BYTES, &mut scratch)?;
+        let row = IndexRow::from_bytes(bytes)
+            .ok_or_else(|| CacheError::internal("an index row of another length"))?;
+        let fault = |subject: &str, expected: String, found: String| CacheError::DamagedRecord {
+            path: index.path().to_path_buf(),
+            sample_id: sample,
+            offset: sample * ROW_BYTES,
+            subject: subject.to_owned(),
+            expected,
+            found,
+        };
+        let shard = usize::try_from(row.shard)
+            .ok()
+            .and_then(|shard| self.manifest.shards.get(shard));
+        let Some(shard) = shard else {
+            let expected = format!("less than {}", self.manifest.shards.len());
+            return Err(fault(
+                "shard of the index row",
+                expected,
+                row.shard.to_string(),
+            ));
+        };
+        if row
+            .offset
+            .checked_add(row.byte_len)
+            .is_none_or(|end| end > shard.byte_len)
+        {
+            let found = format!("{} bytes from byte {}", row.byte_len, row.offset);
+            return Err(fault(
+                "record in the index row",
+                format!("inside a shard of {} bytes", shard.byte_len),
+                found,
+            ));
+        }
+        Ok(row)
+    }
+
+    /// Compares a record with its checksum, as often as `verify` asks.
+    ///
+    /// Caches of published releases have no record checksums: their index and each shard are hashed as a whole the first
+    /// time they are needed.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] with both values.
+    pub fn verify_record(
+        &self,
+        files: (&FileReader, Option<&FileReader>, &FileReader),
+        row: IndexRow,
+        sample: u64,
+        record: &[u8],
+        verify: Verify,
+    ) -> Result<()> {
+        let (index, checksums, shard) = files;
+        if verify == Verify::Never {
+            return Ok(());
+        }
+        let Some(checksums) = checksums else {
+            return self.verify_whole(index, shard, row.shard);
+        };
+        let bits = self.verified.records.get_or_init(|| {
+            let words = self.len().div_ceil(64);
+            (0..words).map(|_| AtomicU64::new(0)).collect()
+        });
+        let word = usize::try_from(sample / 64)
+            .ok()
+            .and_then(|word| bits.get(word));
+        let bit = 1 << (sample % 64);
+        if verify == Verify::First
+            && word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+        {
+            return Ok(());
+        }
+        let mut scratch = Vec::new();
+        let stored = checksums.view(sample * CHECKSUM_BYTES, CHECKSUM_BYTES, &mut scratch)?;
+        let stored: [u8; CHECKSUM_BYTES as usize] = stored
+            .try_into()
+            .map_err(|_| CacheError::internal("a checksum of another length"))?;
+        let expected = Crc32c(u32::from_le_bytes(stored));
+        let found = Crc32c::of_record(record, sample);
+        if found != expected {
+            return Err(CacheError::DamagedRecord {
+                path: shard.path().to_path_buf(),
+                sample_id: sample,
+                offset: row.offset,
+                subject: "checksum of the record".to_owned(),
+                expected: format!("crc32c {expected}"),
+                found: format!("crc32c {found}"),
+            });
+        }
+        if let Some(word) = word {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn verify_whole(&self, index: &FileReader, shard: &FileReader, number: u64) -> Result<()> {
+        let mut done = lock(&self.verified.files);
+        done.resize(self.manifest.shards.len() + 1, false);
+        let entry = self.shard_entry(number)?.0;
+        let position = usize::try_from(number)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1);
+        for (slot, file, expected) in [
+            (0, index, self.manifest.index_sha256),
+            (position, shard, entry.sha256),
+        ] {
+            if let Some(done) = done.get_mut(slot).filter(|done| !**done) {
+                check_sha256(file, expected)?;
+                *done = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The metadata table, in batches that point into the file; checked against the manifest the first time.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] if the checksum, the columns or the number of rows differ.
+    pub fn metadata(&self) -> Result<Arc<Vec<RecordBatch>>> {
+        let mut slot = lock(&self.metadata);
+        if let Some(batches) = slot.as_ref() {
+            return Ok(Arc::clone(batches));
+        }
+        let path = self.path.join(names::METADATA);
+        let file = FileReader::open(&path, file_len(&path)?, self.io, Purpose::Table)?;
+        match self.manifest.metadata_crc32c {
+            Some(expected) => check_crc32c(&file, expected)?,
+            None => check_sha256(&file, self.manifest.metadata_sha256)?,
+        }
+        let batches = metadata::decode(
+            &file.into_buffer()?,
+            &self.manifest.metadata_schema,
+            self.len(),
+        )
+        .map_err(|found| {
+            CacheError::damaged(
+                &path,
+                "metadata table",
+                "what the manifest describes",
+                found,
+            )
+        })?;
+        let batches = Arc::new(batches);
+        *slot = Some(Arc::clone(&batches));
+        Ok(batches)
+    }
+}
+
+/// Reads and checks the manifest of the cache at `path`.
+///
+/// # Errors
+/// [`CacheError::NotFound`] if there is none, otherwise as [`Manifest::parse`].
+pub fn read_manifest(path: &Path) -> Result<Manifest> {
+    let file = path.join(names::MANIFEST);
+    let text = read_small(&file, MANIFEST_BYTES_MAX).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => CacheError::NotFound {
+            path: path.to_path_buf(),
+            reason: if path.is_dir() {
+                "the directory has no manifest.json"
+            } else {
+                "no such directory"
+            }
+            .to_owned(),
+        },
+        _ => CacheError::io("read", &file, error),
+    })??;
+    Manifest::parse(&file, &text)
+}
+
+/// Compares a whole file with its SHA-256.
+pub fn check_sha256(file: &FileReader, expected: Sha256Digest) -> Result<()> {
+    let mut hasher = Sha256Hasher::default();
+    file.for_each_piece(|piece| hasher.update(piece))?;
+    let found = hasher.finish();
+    if found == expected {
+        return Ok(());
+    }
+    let (expected, found) = (format!("sha256 {expected}"), format!("sha256 {found}"));
+    Err(CacheError::damaged(
+        file.path(),
+        "checksum of the file",
+        expected,
+        found,
+    ))
+}
+
+fn check_crc32c(file: &FileReader, expected: Crc32c) -> Result<()> {
+    let mut hasher = Crc32cHasher::default();
+    file.for_each_piece(|piece| hasher.update(piece))?;
+    let found = hasher.finish();
+    if found == expected {
+        return Ok(());
+    }
+    let (expected, found) = (format!("crc32c {expected}"), format!("crc32c {found}"));
+    Err(CacheError::damaged(
+        file.path(),
+        "checksum of the file",
+        expected,
+        found,
+    ))
+}

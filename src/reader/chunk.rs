@@ -1,0 +1,150 @@
+//! Consecutive samples on their way to the consumer.
+
+use std::sync::Arc;
+
+use crate::format::columns::Value;
+use crate::format::row::Rows;
+use crate::store::file::FileReader;
+use crate::types::SampleRef;
+
+/// Samples at consecutive positions. Small and decoded payloads lie in one buffer of the chunk; large plain ones stay
+/// where the file is mapped, so that they are copied once, by the consumer.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    samples: Vec<SampleRef>,
+    payloads: Vec<Payload>,
+    bytes: Vec<u8>,
+    shards: Vec<Arc<FileReader>>,
+    rows: Rows,
+    width: usize,
+}
+
+/// Where one payload lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Payload {
+    /// In the chunk's buffer.
+    Held { start: usize, end: usize },
+    /// In a mapped shard of the chunk's list.
+    Mapped {
+        shard: usize,
+        start: usize,
+        end: usize,
+    },
+}
+
+/// One sample of a chunk, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Which physical sample it is.
+    pub reference: SampleRef,
+    /// Its payload.
+    pub payload: &'a [u8],
+    chunk: &'a Chunk,
+    position: usize,
+}
+
+impl<'a> Sample<'a> {
+    /// Metadata values in schema order.
+    pub fn metadata(self) -> impl Iterator<Item = Value<'a>> {
+        self.chunk.rows.row(self.position, self.chunk.width)
+    }
+}
+
+impl Chunk {
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether there is no sample.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// Sample number `position`.
+    pub fn get(&self, position: usize) -> Option<Sample<'_>> {
+        let reference = *self.samples.get(position)?;
+        let payload = match *self.payloads.get(position)? {
+            Payload::Held { start, end } => self.bytes.get(start..end)?,
+            Payload::Mapped { shard, start, end } => {
+                self.shards.get(shard)?.memory()?.get(start..end)?
+            }
+        };
+        Some(Sample {
+            reference,
+            payload,
+            chunk: self,
+            position,
+        })
+    }
+
+    /// Sum of the payload lengths, in bytes.
+    pub fn payload_bytes(&self) -> usize {
+        let len = |payload: &Payload| match *payload {
+            Payload::Held { start, end } | Payload::Mapped { start, end, .. } => end - start,
+        };
+        self.payloads.iter().map(len).sum()
+    }
+
+    /// Forgets all samples and keeps the memory, unless it has grown past what chunks usually need.
+    pub fn clear(&mut self) {
+        self.samples.clear();
+        self.payloads.clear();
+        self.shards.clear();
+        self.rows.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * crate::limits::CHUNK_BYTES_TARGET);
+    }
+
+    /// Prepares for rows of `width` metadata columns.
+    pub(super) fn set_width(&mut self, width: usize) {
+        self.width = width;
+    }
+
+    /// The decoded metadata, to be appended to.
+    pub(super) fn rows(&mut self) -> &mut Rows {
+        &mut self.rows
+    }
+
+    /// Room for a payload of `len` bytes at the end of the buffer, which `fill` writes.
+    pub(super) fn hold<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Payload, E> {
+        let start = self.bytes.len();
+        let end = start + len;
+        self.bytes.resize(end, 0);
+        fill(self.bytes.get_mut(start..end).unwrap_or_default())?;
+        Ok(Payload::Held { start, end })
+    }
+
+    /// A copy of `payload` at the end of the buffer.
+    pub(super) fn hold_copy(&mut self, payload: &[u8]) -> Payload {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        Payload::Held {
+            start,
+            end: self.bytes.len(),
+        }
+    }
+
+    /// Bytes `start..end` of a mapped shard, which stays open as long as the chunk.
+    pub(super) fn map(&mut self, shard: &Arc<FileReader>, start: usize, end: usize) -> Payload {
+        let known = self
+            .shards
+            .iter()
+            .position(|known| Arc::ptr_eq(known, shard));
+        let shard = known.unwrap_or_else(|| {
+            self.shards.push(Arc::clone(shard));
+            self.shards.len() - 1
+        });
+        Payload::Mapped { shard, start, end }
+    }
+
+    /// Completes a sample whose metadata was pushed to [`Chunk::rows`].
+    pub(super) fn push(&mut self, reference: SampleRef, payload: Payload) {
+        self.samples.push(reference);
+        self.payloads.push(payload);
+    }
+}

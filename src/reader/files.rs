@@ -1,0 +1,89 @@
+//! A reader's own short memory of open files, so that a record costs no lock.
+
+use std::sync::Arc;
+
+use crate::error::{CacheError, Result};
+use crate::store::cache::Cache;
+use crate::store::file::FileReader;
+use crate::types::Io;
+
+/// The files that say where a cache's records are and what their checksums should be.
+#[derive(Debug)]
+pub struct Tables {
+    /// `index.bin`.
+    pub index: Arc<FileReader>,
+    /// `checksums.bin`, if the cache has one.
+    pub checksums: Option<Arc<FileReader>>,
+}
+
+/// Tables by cache number.
+#[derive(Debug)]
+pub struct TableFiles(Memory<u32, Tables>);
+
+impl TableFiles {
+    /// A memory suited to files read with `io`.
+    pub fn new(io: Io) -> Self {
+        Self(Memory::new(slots(io)))
+    }
+
+    /// Index and checksums of cache number `number`.
+    pub fn get(&mut self, number: u32, cache: &Cache) -> Result<&Tables> {
+        let open = || {
+            Ok(Tables {
+                index: cache.index()?,
+                checksums: cache.checksums()?,
+            })
+        };
+        self.0.get(number, number as usize, open)
+    }
+}
+
+/// Shards by cache number and shard number.
+#[derive(Debug)]
+pub struct ShardFiles(Memory<(u32, u64), Arc<FileReader>>);
+
+impl ShardFiles {
+    /// A memory suited to files read with `io`.
+    pub fn new(io: Io) -> Self {
+        Self(Memory::new(slots(io)))
+    }
+
+    /// Shard `shard` of cache number `number`.
+    pub fn get(&mut self, number: u32, cache: &Cache, shard: u64) -> Result<&Arc<FileReader>> {
+        const SPREAD: usize = 31;
+        let slot = (number as usize)
+            .wrapping_mul(SPREAD)
+            .wrapping_add(shard as usize);
+        self.0.get((number, shard), slot, || cache.shard(shard))
+    }
+}
+
+/// Descriptors are scarcer than maps.
+fn slots(io: Io) -> usize {
+    if io == Io::Pread { 8 } else { 256 }
+}
+
+/// Direct-mapped: two keys that want one slot replace each other.
+#[derive(Debug)]
+struct Memory<K, V>(Vec<Option<(K, V)>>);
+
+impl<K: PartialEq + Copy, V> Memory<K, V> {
+    fn new(slots: usize) -> Self {
+        Self((0..slots).map(|_| None).collect())
+    }
+
+    fn get(&mut self, key: K, slot: usize, open: impl FnOnce() -> Result<V>) -> Result<&V> {
+        let slots = self.0.len().max(1);
+        let place = self
+            .0
+            .get_mut(slot % slots)
+            .ok_or_else(|| CacheError::internal("a memory of files without a slot"))?;
+        if place.as_ref().is_none_or(|(known, _)| *known != key) {
+            *place = Some((key, open()?));
+        }
+        place
+            .as_ref()
+            .map(|(_, value)| value)
+            .ok_or_else(|| CacheError::internal("a file was forgotten as it was opened"))
+    }
+}

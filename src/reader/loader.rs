@@ -1,0 +1,99 @@
+//! Reads one record: where it lies, its bytes, their checksum, its metadata and its payload.
+
+use std::sync::Arc;
+
+use super::chunk::Chunk;
+use super::files::{ShardFiles, TableFiles};
+use crate::error::{CacheError, Result};
+use crate::format::compression::{Algorithm, payload_len, restore_into};
+use crate::format::{envelope, index::IndexRow};
+use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::store::cache::Cache;
+use crate::types::{Io, SampleRef, Verify};
+
+/// Plain payloads up to this length are copied beside each other, in bytes; the consumer reads them faster there than
+/// all over the file.
+const COPY_MAX: usize = 4096;
+
+/// Loads samples of open caches into chunks. Each thread has its own.
+#[derive(Debug)]
+pub struct Loader {
+    caches: Arc<[Arc<Cache>]>,
+    verify: Verify,
+    tables: TableFiles,
+    shards: ShardFiles,
+    scratch: Vec<u8>,
+}
+
+impl Loader {
+    /// A loader for `caches`, opened with `io`, that verifies as `verify` says.
+    pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify) -> Self {
+        Self {
+            caches,
+            verify,
+            tables: TableFiles::new(io),
+            shards: ShardFiles::new(io),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Appends one sample to `chunk`; on an error the chunk holds what it held before.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] naming file, sample and byte for whatever cannot be
+    /// trusted; [`CacheError::Io`] if reading fails.
+    pub fn load(&mut self, sample: SampleRef, chunk: &mut Chunk) -> Result<()> {
+        let position = sample.cache as usize;
+        let cache = self.caches.get(position).ok_or(CacheError::OutOfRange {
+            index: i128::from(sample.cache),
+            len: self.caches.len() as u64,
+        })?;
+        let tables = self.tables.get(sample.cache, cache)?;
+        let row = cache.index_row(&tables.index, sample.sample)?;
+        let shard = self.shards.get(sample.cache, cache, row.shard)?;
+        let record = shard.view(row.offset, row.byte_len, &mut self.scratch)?;
+        let files = (&*tables.index, tables.checksums.as_deref(), &**shard);
+        cache.verify_record(files, row, sample.sample, record, self.verify)?;
+
+        let fault = |found: String| CacheError::DamagedRecord {
+            path: shard.path().to_path_buf(),
+            sample_id: sample.sample,
+            offset: row.offset,
+            subject: "record".to_owned(),
+            expected: "metadata and payload as the manifest describes them".to_owned(),
+            found,
+        };
+        let (json, stored) = envelope::split(record).map_err(fault)?;
+        let schema = &cache.manifest().metadata_schema;
+        chunk.set_width(schema.columns().len());
+        let payload = match compression(cache, row) {
+            Algorithm::None if stored.len() > COPY_MAX && shard.memory().is_some() => {
+                let end = usize::try_from(row.offset + row.byte_len)
+                    .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
+                chunk.map(shard, end - stored.len(), end)
+            }
+            Algorithm::None => chunk.hold_copy(stored),
+            algorithm => {
+                let len = payload_len(algorithm, stored).map_err(fault)?;
+                if len as u64 > PAYLOAD_BYTES_MAX {
+                    return Err(fault(format!(
+                        "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
+                    )));
+                }
+                chunk
+                    .hold(len, |out| restore_into(algorithm, stored, out))
+                    .map_err(fault)?
+            }
+        };
+        chunk.rows().push(schema, json).map_err(fault)?;
+        chunk.push(sample, payload);
+        Ok(())
+    }
+}
+
+fn compression(cache: &Cache, row: IndexRow) -> Algorithm {
+    let shard = usize::try_from(row.shard)
+        .ok()
+        .and_then(|shard| cache.manifest().shards.get(shard));
+    shard.map_or(Algorithm::None, |shard| shard.compression.algo)
+}

@@ -1,0 +1,29 @@
+//! Sample references in, bytes out, in the order asked for.
+//!
+//! The reader knows nothing of sampling: a [`Plan`] tells it which sample stands at each position.
+
+mod chunk;
+mod files;
+mod loader;
+mod pipeline;
+
+pub use chunk::{Chunk, Sample};
+pub use loader::Loader;
+pub use pipeline::{ReaderOptions, SampleReader};
+
+use crate::error::Result;
+use crate::types::SampleRef;
+
+/// The samples of an epoch by position.
+pub trait Plan: Send + Sync {
+    /// Number of positions.
+    fn len(&self) -> u64;
+
+    /// Whether there is no position.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Replaces `out` with the samples at positions `start..start + count`, all below [`Plan::len`].
+    fn fill(&self, start: u64, count: usize, out: &mut Vec<SampleRef>) -> Result<()>;
+}

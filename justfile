@@ -16,7 +16,7 @@ linted := "dataset_rt tests scripts examples benches"
 
 # build the Rust extension and install the package in editable mode
 @develop: _rust sync
-    unset CONDA_PREFIX; {{ run }} maturin develop --quiet --release --locked --uv
+    unset CONDA_PREFIX; {{ run }} maturin develop --release --locked --uv
 
 # format Python and Rust
 fmt: _rust sync

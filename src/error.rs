@@ -141,6 +141,12 @@ pub enum CacheError {
     #[error("interrupted")]
     Interrupted,
 
+    /// An iterator is used in a child process that was forked after it was created.
+    #[error(
+        "this iterator belongs to the parent process, its reader threads did not survive the fork; create a new iterator in the child"
+    )]
+    ForkedIterator,
+
     /// A thread of ours ended without saying why. Always a defect.
     #[error("internal error: {what}; please report it")]
     Internal { what: String },

@@ -24,3 +24,8 @@ pub mod sampling;
 pub mod store;
 
 pub mod reader;
+
+pub mod dataset;
+
+#[cfg(feature = "python")]
+mod python;

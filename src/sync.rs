@@ -1,7 +1,9 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+pub use std::sync::Mutex;
+use std::sync::{MutexGuard, PoisonError};
+use std::thread::Builder;
+pub use std::thread::JoinHandle;
 
 pub use crossbeam_channel::{
     Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
@@ -23,4 +25,19 @@ pub fn spawn<T: Send + 'static>(
 /// Locks a mutex whose data stays consistent even if a holder panicked.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Threads that can run at once here.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs `work` on this thread and on `threads - 1` others, and returns when all are done.
+pub fn run_on_threads(threads: usize, work: &(impl Fn() + Sync)) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
 }

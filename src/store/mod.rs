@@ -7,4 +7,5 @@ pub mod lock;
 mod map;
 pub mod pool;
 pub mod publish;
+pub mod validate;
 pub mod vfs;

@@ -1,0 +1,36 @@
+"""The public surface on one page."""
+
+from dataset_rt.adapters.torch import SizedTorchIterableDataset
+from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
+from dataset_rt.dataset import CachedDataset
+from dataset_rt.records import (
+    CachedSample,
+    CacheInput,
+    CacheSource,
+    CacheSourcesDatasetError,
+    CacheSourcesDatasetResult,
+    CacheSourcesDatasetSuccess,
+    CacheWriteError,
+    CacheWriteResult,
+    CacheWriteSuccess,
+)
+from dataset_rt.writer import write_cache
+
+__all__ = [
+    "CacheInput",
+    "CacheSource",
+    "CacheSourcesDatasetError",
+    "CacheSourcesDatasetResult",
+    "CacheSourcesDatasetSuccess",
+    "CacheWriteError",
+    "CacheWriteResult",
+    "CacheWriteSuccess",
+    "CachedDataset",
+    "CachedSample",
+    "ReaderConfig",
+    "ShardCompression",
+    "SizedTorchIterableDataset",
+    "WriterConfig",
+    "WriterProfilerConfig",
+    "write_cache",
+]

@@ -1,0 +1,158 @@
+"""Every exception this package raises by itself.
+
+Each one is a `DatasetRTError` and also the built-in exception that callers would expect: invalid caches, options and
+weights are `ValueError`, failed input or output is `RuntimeError`, a missing cache is `FileNotFoundError`. The facts of
+the message are attributes too. All of them survive pickling, since loader processes send them to each other.
+
+A user's own exception, raised by a source, is none of these: it reaches the caller unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CacheExistsError",
+    "CacheIOError",
+    "CacheLockedError",
+    "CacheNotFoundError",
+    "ConfigError",
+    "CorruptCacheError",
+    "CorruptRecordError",
+    "DatasetRTError",
+    "DuplicateCacheError",
+    "EmptySourceError",
+    "ForkedIteratorError",
+    "InternalError",
+    "InterruptedReadError",
+    "InvalidCacheError",
+    "LimitError",
+    "ManifestError",
+    "RowIndexError",
+    "SampleError",
+    "SchemaMismatchError",
+    "SourceNameError",
+    "SourceVersionError",
+    "UnsupportedVersionError",
+    "WeightsError",
+]
+
+
+class DatasetRTError(Exception):
+    """Base of all exceptions of this package.
+
+    Args:
+        message: What went wrong, where, what was expected and what was found.
+        **fields: The same facts; each becomes an attribute.
+
+    Example:
+        >>> error = CorruptRecordError("shard: sample 7 is damaged", sample_id=7)
+        >>> error.sample_id
+        7
+    """
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self._fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __str__(self) -> str:
+        """Return the message alone, whatever built-in exception is mixed in."""
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from message and fields, so that attributes survive pickling."""
+        return _rebuild, (type(self), self.args[0], self._fields)
+
+
+def _rebuild(kind: type[DatasetRTError], message: str, fields: dict[str, Any]) -> DatasetRTError:
+    return kind(message, **fields)
+
+
+class InvalidCacheError(DatasetRTError, ValueError):
+    """A cache that cannot be used as it is. `path` names the file or directory."""
+
+
+class CacheNotFoundError(InvalidCacheError, FileNotFoundError):
+    """There is no published cache at `path`."""
+
+
+class ManifestError(InvalidCacheError, RuntimeError):
+    """The manifest is no valid JSON, has the wrong shape, or holds forbidden names or numbers."""
+
+
+class UnsupportedVersionError(InvalidCacheError):
+    """The cache has a newer format (`found`) than this build reads (`expected`: oldest and newest)."""
+
+
+class CorruptCacheError(InvalidCacheError):
+    """A file is missing, cut, altered or shaped wrongly: `path`, `subject`, `expected`, `found`."""
+
+
+class CorruptRecordError(InvalidCacheError):
+    """One sample is damaged: `path`, `sample_id`, `offset` in bytes, `subject`, `expected`, `found`."""
+
+
+class SchemaMismatchError(InvalidCacheError):
+    """Caches opened together have different metadata: `column`, `path` against `first_path`."""
+
+
+class DuplicateCacheError(InvalidCacheError):
+    """One cache directory was given twice; `positions` in the list of paths."""
+
+
+class CacheExistsError(InvalidCacheError, FileExistsError):
+    """A cache to be written exists already at `path`."""
+
+
+class SourceVersionError(InvalidCacheError):
+    """The cache at `path` was built from source version `found`, the source now has version `expected`."""
+
+
+class CacheLockedError(DatasetRTError, RuntimeError):
+    """Another live process or thread (`holder`) is writing the cache at `path`."""
+
+
+class SourceNameError(DatasetRTError, ValueError):
+    """A source `name` that cannot be a directory name on every platform."""
+
+
+class EmptySourceError(DatasetRTError, ValueError):
+    """The source `name` yielded no samples."""
+
+
+class SampleError(DatasetRTError, ValueError):
+    """A sample that cannot be stored: `row`, and for metadata `column`, `expected`, `found`."""
+
+
+class ConfigError(DatasetRTError, ValueError):
+    """An `option` outside its range: `expected`, `found`."""
+
+
+class WeightsError(DatasetRTError, ValueError):
+    """A samples metadata table that does not fit the dataset; `rows` are the first rows at fault."""
+
+
+class RowIndexError(DatasetRTError, IndexError):
+    """An `index` outside the `length` rows of a dataset."""
+
+
+class LimitError(DatasetRTError, ValueError):
+    """A number (`found`) beyond what this build handles (`expected`)."""
+
+
+class CacheIOError(DatasetRTError, RuntimeError):
+    """The operating system refused to `action` the file at `path`; `errno` is its code."""
+
+
+class ForkedIteratorError(DatasetRTError, RuntimeError):
+    """An iterator was used in a process forked after it was created; create a new one there."""
+
+
+class InterruptedReadError(DatasetRTError, RuntimeError):
+    """Reading was stopped because the interpreter is ending."""
+
+
+class InternalError(DatasetRTError, RuntimeError):
+    """A defect of this package; please report it with the message."""

@@ -1,0 +1,145 @@
+//! Opens many caches at once and checks that they belong together.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::{CacheError, Result};
+use crate::format::schema::{ColumnSpec, Schema};
+use crate::store::cache::Cache;
+use crate::store::locality::resolve;
+use crate::store::pool::FilePool;
+use crate::sync::{Mutex, available_threads, lock, run_on_threads};
+use crate::types::Io;
+
+/// Caches that one more thread must have to itself before it is worth starting.
+const CACHES_PER_THREAD: usize = 64;
+/// Opening waits for the file system, not for the processor; more threads than this gain nothing.
+const THREADS_MAX: usize = 8;
+
+/// Opens the caches in the order given. Returns how their files are read beside them.
+///
+/// # Errors
+/// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice, under
+/// whatever path.
+pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)> {
+    let io = paths.first().map_or(Io::Mmap, |first| resolve(io, first));
+    let pool = Arc::new(FilePool::new(io));
+    let opened: Vec<Mutex<Option<Result<(Cache, Identity)>>>> =
+        paths.iter().map(|_| Default::default()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((path, place)) = {
+            let position = next.fetch_add(1, Ordering::Relaxed);
+            paths.get(position).zip(opened.get(position))
+        } {
+            let cache = Cache::open(path, io, Arc::clone(&pool))
+                .and_then(|cache| Ok((cache, identity(path)?)));
+            let failed = cache.is_err();
+            *lock(place) = Some(cache);
+            if failed {
+                // Nothing after a failure is of use; what comes before it may still hold an earlier one.
+                next.fetch_max(paths.len(), Ordering::Relaxed);
+            }
+        }
+    };
+    let threads = (paths.len() / CACHES_PER_THREAD)
+        .min(available_threads())
+        .min(THREADS_MAX);
+    run_on_threads(threads, &work);
+    let mut caches = Vec::with_capacity(paths.len());
+    let mut seen = HashMap::with_capacity(paths.len());
+    for (position, place) in opened.into_iter().enumerate() {
+        let Some(outcome) = place
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        else {
+            break;
+        };
+        let (cache, identity) = outcome?;
+        if let Some(first) = seen.insert(identity, position) {
+            return Err(CacheError::DuplicateCache {
+                path: cache.path().to_path_buf(),
+                first,
+                second: position,
+            });
+        }
+        caches.push(Arc::new(cache));
+    }
+    if caches.len() != paths.len() {
+        return Err(CacheError::internal("a cache was skipped while opening"));
+    }
+    Ok((caches.into(), io))
+}
+
+/// What makes two paths the same directory.
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = PathBuf;
+
+#[cfg(unix)]
+fn identity(path: &Path) -> Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).map_err(|error| CacheError::io("stat", path, error))?;
+    Ok((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Result<Identity> {
+    std::fs::canonicalize(path).map_err(|error| CacheError::io("resolve", path, error))
+}
+
+/// The schema that all caches share; a column is nullable if it is in any of them.
+///
+/// # Errors
+/// [`CacheError::SchemaMismatch`] naming the first column that differs and the two caches.
+pub fn common_schema(caches: &[Arc<Cache>]) -> Result<Schema> {
+    let Some((first, others)) = caches.split_first() else {
+        return Ok(Schema::default());
+    };
+    let mut common: Vec<ColumnSpec> = first.manifest().metadata_schema.columns().to_vec();
+    for cache in others {
+        let columns = cache.manifest().metadata_schema.columns();
+        for (known, found) in common.iter_mut().zip(columns) {
+            if known.name != found.name || known.kind != found.kind {
+                return Err(mismatch(first, cache));
+            }
+            known.nullable |= found.nullable;
+        }
+        if columns.len() != common.len() {
+            return Err(mismatch(first, cache));
+        }
+    }
+    Schema::new(common).map_err(CacheError::internal)
+}
+
+/// Names the first column, in name order, that two caches do not share.
+fn mismatch(first: &Cache, other: &Cache) -> CacheError {
+    let describe = |cache: &Cache, name: &str| {
+        let columns = cache.manifest().metadata_schema.columns();
+        columns
+            .iter()
+            .find(|column| column.name == name)
+            .map_or("missing".to_owned(), |column| column.kind.name().to_owned())
+    };
+    let columns = |cache: &Cache| cache.manifest().metadata_schema.columns().to_vec();
+    let mut names: Vec<String> = columns(first)
+        .into_iter()
+        .chain(columns(other))
+        .map(|column| column.name)
+        .collect();
+    names.sort();
+    let differs = names
+        .into_iter()
+        .find(|name| describe(first, name) != describe(other, name));
+    let column = differs.unwrap_or_default();
+    CacheError::SchemaMismatch {
+        path: other.path().to_path_buf(),
+        first_path: first.path().to_path_buf(),
+        expected: describe(first, &column),
+        found: describe(other, &column),
+        column,
+    }
+}

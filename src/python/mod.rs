@@ -1,0 +1,22 @@
+//! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
+
+mod arrow;
+mod dataset;
+mod errors;
+mod iterator;
+mod options;
+mod sample;
+mod signals;
+
+use pyo3::pymodule;
+
+/// The native half of `dataset_rt`.
+#[pymodule]
+mod _dataset_rt {
+    #[pymodule_export]
+    use super::arrow::ArrowTable;
+    #[pymodule_export]
+    use super::dataset::CachedDataset;
+    #[pymodule_export]
+    use super::iterator::SampleIterator;
+}

@@ -1,1 +1,5 @@
-//! Helpers.
+//! What the integration tests share.
+
+pub mod crash_vfs;
+pub mod disk;
+pub mod scenario;

@@ -23,8 +23,8 @@ SHAPES: dict[str, dict[str, int]] = {
 class Figure:
     """One number of a case.
 
-    `target` is the least allowed ratio of the best peer's median to ours (for a rate: ours to theirs); `only` names
-    the single peer that counts. A figure without a target is shown for information.
+    `target` is the least allowed ratio of the best peer's median to ours (for a rate: ours to theirs); `only`
+    names the single peer that counts. A figure without a target is shown for information.
     """
 
     key: str

@@ -1,0 +1,135 @@
+"""Turn outcomes into a table, say what missed its target, and describe the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benches.peers.cases import OURS, Figure
+
+if TYPE_CHECKING:
+    from benches.peers.driver import Outcome, Sample
+
+INTRODUCTION = """\
+# Benchmarks
+
+Written by `just bench --record`; do not edit by hand.
+
+Every figure is the median of {rounds} rounds with the smallest and largest value in brackets. Each measurement is
+a process of its own in an environment of its own (the published releases run with the same pinned Polars); in
+every round each contender runs once, and the order turns from round to round. All read the same files with two
+worker threads and otherwise default settings, and each proves once, outside the timed part, that every byte and
+every metadata value it delivers is what was written. Files are in the page cache (warm): nothing here measures
+how fast a disk reads. Writing includes this package's fsync calls; the published releases make none, and what
+they leave unwritten is flushed before the next measurement starts.
+
+*Ratio* is the best published release against this package: above 1, this package is better. A target in bold
+is missed.
+
+"""
+
+
+def _unit(figure: Figure, value: float) -> str:
+    if figure.unit == "ms":
+        milliseconds = value * 1e3
+        return f"{milliseconds:,.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
+    return f"{value / 1e6:,.1f}" if figure.unit == "M/s" else f"{value:,.1f}"
+
+
+def _cell(figure: Figure, sample: Sample | None) -> str:
+    if sample is None:
+        return "-"
+    low, high = _unit(figure, min(sample.values)), _unit(figure, max(sample.values))
+    return f"{_unit(figure, sample.median)} [{low}..{high}]"
+
+
+def ratio(outcome: Outcome, figure: Figure) -> float | None:
+    """Return how many times better this package is than the peer that counts, or None when one is missing."""
+    ours = outcome.figures.get(OURS, {}).get(figure.key)
+    names = [figure.only] if figure.only else [name for name in outcome.figures if name != OURS]
+    theirs = [outcome.figures.get(name or "", {}).get(figure.key) for name in names]
+    medians = [sample.median for sample in theirs if sample is not None]
+    if ours is None or not medians or ours.median <= 0:
+        return None
+    if figure.higher_is_better:
+        return ours.median / max(medians)
+    return min(medians) / ours.median
+
+
+def missed(outcomes: list[Outcome]) -> list[str]:
+    """Return a line for every target that was measured and not reached."""
+    lines = []
+    for outcome in outcomes:
+        for figure in outcome.case.figures:
+            found = ratio(outcome, figure)
+            if figure.target is not None and found is not None and found < figure.target:
+                lines.append(f"{outcome.case.title}: {figure.title}: {found:.2f}, wanted {figure.target:g}")
+    return lines
+
+
+def table(outcomes: list[Outcome], names: list[str]) -> str:
+    """Return a Markdown table of all figures."""
+    lines = [
+        f"| what | unit | {' | '.join(names)} | ratio | target |",
+        f"|---|---|{'---:|' * (len(names) + 2)}",
+    ]
+    for outcome in outcomes:
+        for figure in outcome.case.figures:
+            cells = [_cell(figure, outcome.figures.get(name, {}).get(figure.key)) for name in names]
+            found = ratio(outcome, figure)
+            ratio_text = "" if found is None else f"{found:.2f}"
+            target = "" if figure.target is None else f"{figure.target:g}"
+            if found is not None and figure.target is not None and found < figure.target:
+                target = f"**{target}**"
+            title = f"{outcome.case.title}: {figure.title}"
+            lines.append(f"| {title} | {figure.unit} | {' | '.join(cells)} | {ratio_text} | {target} |")
+    failures = [
+        f"* {outcome.case.title}: {name}: {reason}"
+        for outcome in outcomes
+        for name, reason in outcome.failures.items()
+    ]
+    return "\n".join(lines) + ("\n\nNot measured:\n\n" + "\n".join(failures) if failures else "") + "\n"
+
+
+def _first_value(path: str, key: str) -> str:
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == key:
+                return value.strip()
+    except OSError:
+        pass
+    return "unknown"
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine(base: Path, versions: dict[str, dict[str, str]]) -> str:
+    """Describe where the figures come from, as a Markdown list."""
+    kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
+    memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
+    filesystem = _output("stat", "--file-system", "--format=%T", str(base))
+    lines = [
+        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
+        f"* memory: {memory}; data on {filesystem}",
+        f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"* compiler: {_output('rustc', '--version')}",
+    ]
+    for name, found in versions.items():
+        lines.append(f"* {name}: " + ", ".join(f"{package} {version}" for package, version in found.items()))
+    return "\n".join(lines) + "\n"
+
+
+def document(table_text: str, machine_text: str, rounds: int) -> str:
+    """Return the whole of `docs/benchmarks.md`."""
+    return (
+        INTRODUCTION.format(rounds=rounds) + "## Machine\n\n" + machine_text + "\n## Figures\n\n" + table_text
+    )

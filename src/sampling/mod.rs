@@ -1,2 +1,1 @@
 //! Numbers in, numbers out: which rows an epoch draws. No files, no threads.
-pub mod order;

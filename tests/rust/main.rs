@@ -10,5 +10,7 @@
 )]
 
 mod crash;
+mod golden;
+mod layers;
 mod support;
 mod writers;

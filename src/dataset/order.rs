@@ -55,7 +55,7 @@ impl Orders {
                     seed,
                     epoch_length,
                 } = self.options;
-                let weights = weights.each().map(|weights| &weights[..]);
+                let weights = weights.each().map(|weights| Arc::from(&weights[..]));
                 let order = Arc::new(Order::new(mode, rows.len(), weights, seed, epoch_length)?);
                 self.order = Some(Arc::clone(&order));
                 order
@@ -63,7 +63,7 @@ impl Orders {
         };
         Ok(Arc::new(EpochPlan {
             rows: Arc::clone(rows),
-            order: order.epoch(epoch),
+            order: order.epoch(epoch)?,
         }))
     }
 }

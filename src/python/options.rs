@@ -49,7 +49,7 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
     Ok(DatasetOptions {
         order: OrderOptions {
             mode: if config.shuffle {
-                Mode::Multinomial
+                Mode::WithReplacement
             } else {
                 Mode::Physical
             },

@@ -73,7 +73,7 @@ fn every_published_cache_reads_to_the_values_it_was_written_from() {
 fn published_caches_of_several_releases_open_as_one_dataset() {
     let paths: Vec<PathBuf> =
         RELEASES.iter().flat_map(|release| CACHES.map(|cache| folder(release).join(cache))).collect();
-    let order = OrderOptions { mode: Mode::Multinomial, seed: 3, epoch_length: None };
+    let order = OrderOptions { mode: Mode::WithReplacement, seed: 3, epoch_length: None };
     let (verify, io) = (Verify::First, Io::Auto);
     let options = DatasetOptions { order, prefetch_size: 64, num_workers: 4, verify, io, validate_cache: false };
     let dataset = Arc::new(Dataset::open(&paths, options).unwrap());

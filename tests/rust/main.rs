@@ -1,4 +1,4 @@
-//! All integration tests of the core, in one binary.
+//! All integration tests of the core, in one binary so that it links once.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,0 +1,63 @@
+//! Draws and permutation indices per second on one core; the throughput column is the figure.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use dataset_rt::sampling::alias::AliasTable;
+use dataset_rt::sampling::uniform;
+
+const DRAWS: usize = 1 << 16;
+const ROWS: u64 = 1_000_000;
+
+fn distinct_weights(rows: u64) -> Vec<f64> {
+    let mut words = vec![0; rows as usize];
+    uniform::fill(1, 0, 1 << 30, 0, &mut words);
+    (1..)
+        .zip(words)
+        .map(|(row, word)| (word as f64 / (1u64 << 30) as f64).powi(4) + f64::from(row) * 1e-12)
+        .collect()
+}
+
+fn draws(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("draws");
+    group.throughput(Throughput::Elements(DRAWS as u64));
+    let mut out = vec![0; DRAWS];
+    let mut start = 0;
+    let mut next = move || {
+        start += DRAWS as u64;
+        start
+    };
+    for rows in [1_281_167, (1 << 33) + 1] {
+        group.bench_function(format!("uniform/{rows}"), |bencher| {
+            bencher.iter(|| uniform::fill(1, 0, rows, next(), black_box(&mut out)));
+        });
+    }
+    for rows in [10_000, ROWS, 20 * ROWS] {
+        let table = AliasTable::build(&distinct_weights(rows)).expect("positive weights");
+        group.bench_function(format!("weighted/{rows}"), |bencher| {
+            bencher.iter(|| table.fill(1, 0, next(), black_box(&mut out)));
+        });
+    }
+    group.finish();
+}
+
+fn builds(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("builds");
+    group.throughput(Throughput::Elements(ROWS));
+    group.sample_size(10);
+    let weights = distinct_weights(ROWS);
+    group.bench_function("alias", |bencher| {
+        bencher.iter(|| AliasTable::build(black_box(&weights)).map(|table| table.rows()));
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(std::time::Duration::from_millis(300))
+        .measurement_time(std::time::Duration::from_secs(1))
+        .without_plots();
+    targets = draws, builds
+}
+criterion_main!(benches);

@@ -1,0 +1,430 @@
+//! Weighted draws with replacement: an alias table of 8 bytes a row, exact for weights rounded to 2^-32 of the mean.
+//!
+//! Weights become whole numbers of units, 2^32 units being the mean weight, whose sum is exactly `rows * 2^32`. A row
+//! lighter than half the mean is off by at most half a unit (and gets one unit if it would get none), a heavier one by at
+//! most half a unit plus one part in 2^30. From there on everything is integer arithmetic: the sweep of two cursors
+//! (Hübschle-Schneider, Sanders: "Parallel weighted random sampling", ESA 2019) loses nothing, and a row with `u` units is
+//! drawn with probability `u / (rows * 2^32)`, neither more nor less.
+//!
+//! Draw k takes words `2 * (k & 1)` (row) and `2 * (k & 1) + 1` (compared with the threshold) of block `k >> 1`; where
+//! the row's word is rejected, both come from the next attempt.
+
+#![forbid(unsafe_code)]
+
+use super::rng::{Purpose, Stream};
+use super::uniform::{Below, in_chunks};
+use super::weights;
+use crate::error::{CacheError, Result};
+use crate::limits::WEIGHTED_ROWS_MAX;
+
+/// Units of a row of mean weight.
+const MEAN: u64 = 1 << 32;
+
+/// Draws made together: enough independent table reads to hide the latency of memory.
+const CHUNK: usize = 64;
+const HALF: usize = CHUNK / 2;
+
+/// A table that draws rows in proportion to their weights, in constant time a draw.
+#[derive(Debug)]
+pub struct AliasTable {
+    /// Low half: threshold, below which the row itself is drawn. High half: the row drawn otherwise.
+    entries: Box<[u64]>,
+    below: Below,
+}
+
+impl AliasTable {
+    /// Builds the table in O(rows). Weights are finite and not negative, one at least positive; a row of weight zero is
+    /// never drawn. Equal input gives equal bits on every platform.
+    pub fn build(weights: &[f64]) -> Result<Self> {
+        let rows = u32::try_from(weights.len()).map_err(|_| CacheError::Limit {
+            what: "the number of rows drawn by weight".to_owned(),
+            found: weights.len() as u64,
+            limit: WEIGHTED_ROWS_MAX,
+        })?;
+        weights::check(weights, true)?;
+        Ok(Self {
+            entries: sweep(&Units::new(weights)?)?,
+            below: Below::new(rows),
+        })
+    }
+
+    /// How many rows the table draws from.
+    pub fn rows(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Draw `k` of `seed` and `epoch`.
+    pub fn draw(&self, seed: u64, epoch: u32, k: u64) -> u64 {
+        self.draw_from(&Stream::new(seed, epoch, Purpose::Weighted), k)
+    }
+
+    /// Draws `start..start + out.len()` of `seed` and `epoch`, equal to [`draw`](Self::draw) one by one.
+    pub fn fill(&self, seed: u64, epoch: u32, start: u64, out: &mut [u64]) {
+        let stream = Stream::new(seed, epoch, Purpose::Weighted);
+        in_chunks::<CHUNK>(start, 2, out, |first| self.chunk(&stream, first));
+    }
+
+    fn draw_from(&self, stream: &Stream, k: u64) -> u64 {
+        let mut attempt = 0;
+        loop {
+            let [w0, w1, w2, w3] = stream.block(k >> 1, attempt);
+            let (word, fraction) = if k & 1 == 0 { (w0, w1) } else { (w2, w3) };
+            if let Some(row) = self.below.accept(word) {
+                let entry = self.entry(row);
+                return choose(row, fraction, entry as u32, (entry >> 32) as u32);
+            }
+            attempt += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self, row: u32) -> u64 {
+        self.entries.get(row as usize).copied().unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn chunk(&self, stream: &Stream, first: u64) -> [u64; CHUNK] {
+        let [w0, w1, w2, w3] = stream.blocks::<HALF>(first >> 1);
+        let (mut even, mut odd) = (Half::default(), Half::default());
+        let again = self.split(&w0, &mut even.rows) | self.split(&w2, &mut odd.rows);
+        self.look_up(&mut even);
+        self.look_up(&mut odd);
+        let mut out = [0; CHUNK];
+        choose_pairs(&even, &w1, &odd, &w3, &mut out);
+        if again >> 63 != 0 {
+            self.repair(stream, first, &mut out);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn split(&self, words: &[u32; HALF], rows: &mut [u32; HALF]) -> u64 {
+        let mut again = 0;
+        for (row, &word) in rows.iter_mut().zip(words) {
+            let (index, low) = self.below.split(word);
+            *row = index as u32;
+            again |= low;
+        }
+        again
+    }
+
+    /// All reads of the table stand together and none waits for another: this is what hides their latency.
+    #[inline(never)]
+    fn look_up(&self, half: &mut Half) {
+        let targets = half.thresholds.iter_mut().zip(&mut half.aliases);
+        for ((threshold, alias), &row) in targets.zip(&half.rows) {
+            let entry = self.entry(row);
+            *threshold = entry as u32;
+            *alias = (entry >> 32) as u32;
+        }
+    }
+
+    /// A chunk in which some word has to be drawn again, draw by draw.
+    #[cold]
+    fn repair(&self, stream: &Stream, first: u64, out: &mut [u64; CHUNK]) {
+        for (k, row) in (first..).zip(out) {
+            *row = self.draw_from(stream, k);
+        }
+    }
+}
+
+/// Every other draw of a chunk: rows, and what the table says about them.
+#[derive(Default)]
+struct Half {
+    rows: [u32; HALF],
+    thresholds: [u32; HALF],
+    aliases: [u32; HALF],
+}
+
+/// The row or its alias.
+#[inline(always)]
+fn choose(row: u32, fraction: u32, threshold: u32, alias: u32) -> u64 {
+    let keep = u32::from(fraction < threshold).wrapping_neg();
+    (alias ^ ((alias ^ row) & keep)).into()
+}
+
+/// [`choose`] for a whole chunk. Not inlined, because it then becomes vector code, and merged with its surroundings a
+/// branch on a coin toss, which costs three times as much as all the rest.
+#[inline(never)]
+fn choose_pairs(
+    even: &Half,
+    even_fractions: &[u32; HALF],
+    odd: &Half,
+    odd_fractions: &[u32; HALF],
+    out: &mut [u64; CHUNK],
+) {
+    let chosen = |half: &Half, fractions: &[u32; HALF]| {
+        let mut chosen = [0; HALF];
+        let table = half.thresholds.iter().zip(&half.aliases);
+        let draws = half.rows.iter().zip(fractions).zip(table);
+        for (out, ((row, fraction), (threshold, alias))) in chosen.iter_mut().zip(draws) {
+            *out = choose(*row, *fraction, *threshold, *alias);
+        }
+        chosen
+    };
+    let (even, odd) = (chosen(even, even_fractions), chosen(odd, odd_fractions));
+    let pairs = out.as_chunks_mut::<2>().0.iter_mut();
+    for (pair, (&even, &odd)) in pairs.zip(even.iter().zip(&odd)) {
+        *pair = [even, odd];
+    }
+}
+
+fn pack(threshold: u64, alias: usize) -> u64 {
+    (alias as u64) << 32 | threshold
+}
+
+/// Weights as whole units that sum to exactly `rows * MEAN`, computed anew at each look instead of stored.
+struct Units<'a> {
+    weights: &'a [f64],
+    unit: f64,
+    scale: f64,
+    /// Heavy rows before this one give or take their whole allowance, this one `last`, later ones nothing.
+    stop: usize,
+    last: u64,
+    surplus: bool,
+}
+
+impl<'a> Units<'a> {
+    fn new(weights: &'a [f64]) -> Result<Self> {
+        let target = weights.len() as u128 * u128::from(MEAN);
+        let unit = weights::unit_scale(weights::largest(weights)?);
+        let mut units = Self {
+            weights,
+            unit,
+            scale: target as f64 / weights::scaled_sum(weights, unit),
+            stop: 0,
+            last: 0,
+            surplus: false,
+        };
+        let sum: u128 = weights.iter().map(|&w| u128::from(units.rounded(w))).sum();
+        units.surplus = sum > target;
+        let mut open = sum.abs_diff(target);
+        for (row, &weight) in weights.iter().enumerate() {
+            let allowance = allowance(units.rounded(weight));
+            (units.stop, units.last) = (row, open.min(allowance.into()) as u64);
+            open -= u128::from(units.last);
+            if open == 0 {
+                return Ok(units);
+            }
+        }
+        // Rows above half the mean hold half of all units at least, so their allowances exceed any rounding error.
+        Err(CacheError::internal("rounded weights miss their sum"))
+    }
+
+    #[inline(always)]
+    fn rounded(&self, weight: f64) -> u64 {
+        let nearest = (weight * self.unit * self.scale + 0.5) as u64;
+        nearest.max(u64::from(weight > 0.0))
+    }
+
+    #[inline(always)]
+    fn of(&self, row: usize, weight: f64) -> u64 {
+        let units = self.rounded(weight);
+        if row > self.stop {
+            return units;
+        }
+        let change = if row < self.stop {
+            allowance(units)
+        } else {
+            self.last
+        };
+        if self.surplus {
+            units - change
+        } else {
+            units + change
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        let rows = self.weights.iter().enumerate();
+        rows.map(|(row, &weight)| (row, self.of(row, weight)))
+    }
+}
+
+/// By how many units a row may differ from its rounded weight to make the sum come out: one part in 2^30 at most.
+#[inline(always)]
+fn allowance(units: u64) -> u64 {
+    if units >= MEAN / 2 {
+        1 + (units >> 31)
+    } else {
+        0
+    }
+}
+
+/// Two cursors, one over light rows and one over heavy ones: each light row is topped up by the current heavy row, and a
+/// heavy row that has become light itself by the next one.
+fn sweep(units: &Units<'_>) -> Result<Box<[u64]>> {
+    let mut entries: Box<[u64]> = (0..units.weights.len()).map(|row| pack(0, row)).collect();
+    let mut set = |row: usize, threshold: u64, alias: usize| {
+        if let Some(entry) = entries.get_mut(row) {
+            *entry = pack(threshold, alias);
+        }
+    };
+    let mut lights = units.iter().filter(|&(_, units)| units < MEAN);
+    let mut heavies = units.iter().filter(|&(_, units)| units > MEAN);
+    if let Some((mut heavy, mut left)) = heavies.next() {
+        loop {
+            if left > MEAN {
+                let Some((row, units)) = lights.next() else {
+                    break;
+                };
+                set(row, units, heavy);
+                left -= MEAN - units;
+            } else if let Some((next, units)) = heavies.next() {
+                if left < MEAN {
+                    set(heavy, left, next);
+                }
+                left = units - (MEAN - left);
+                heavy = next;
+            } else if left == MEAN {
+                break;
+            } else {
+                return Err(CacheError::internal("alias table does not balance"));
+            }
+        }
+        if left != MEAN || lights.next().is_some() {
+            return Err(CacheError::internal("alias table does not balance"));
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::testing::chi_square_z;
+
+    /// Units each row is drawn with, read back from a finished table.
+    fn units_of(table: &AliasTable) -> Vec<u128> {
+        let mut units = vec![0u128; table.entries.len()];
+        for (row, entry) in table.entries.iter().enumerate() {
+            let threshold = entry & 0xFFFF_FFFF;
+            units[row] += u128::from(threshold);
+            units[(entry >> 32) as usize] += u128::from(MEAN - threshold);
+        }
+        units
+    }
+
+    fn spread(rows: usize, power: i32) -> Vec<f64> {
+        let mut out = vec![0; rows];
+        crate::sampling::uniform::fill(3, 0, 1 << 20, 0, &mut out);
+        out.iter()
+            .map(|&x| ((x + 1) as f64 / (1u64 << 20) as f64).powi(power))
+            .collect()
+    }
+
+    fn one_giant(rows: usize, at: usize) -> Vec<f64> {
+        let mut weights = vec![1e-30; rows];
+        weights[at] = 1.0;
+        weights
+    }
+
+    #[test]
+    fn every_row_has_its_units_within_the_stated_rounding() {
+        let cases = [
+            vec![1.0],
+            vec![5e-324, 1e308],
+            vec![1e308; 7],
+            vec![5e-324; 9],
+            vec![1.0, 2.0, 3.0, 4.0],
+            vec![0.1, 0.2, 0.3, 0.4, 0.0],
+            spread(1000, 1),
+            spread(70_001, 4),
+            spread(5000, -3),
+            one_giant(1000, 0),
+            one_giant(1000, 999),
+            one_giant(100_000, 500),
+            [vec![1.0; 500], vec![3.0; 500]].concat(),
+        ];
+        for weights in cases {
+            let table = AliasTable::build(&weights).unwrap();
+            let units = units_of(&table);
+            let rows = weights.len() as u128;
+            assert_eq!(units.iter().sum::<u128>(), rows << 32);
+            let unit = weights::unit_scale(weights.iter().copied().fold(0.0, f64::max));
+            let total: f64 = weights.iter().map(|w| w * unit).sum();
+            for (&weight, &found) in weights.iter().zip(&units) {
+                let exact = weight * unit / total * (weights.len() as f64) * 4_294_967_296.0;
+                assert_eq!(found == 0, weight == 0.0);
+                let error = (found as f64 - exact).abs();
+                let allowed = if exact < 0.5 * 4_294_967_296.0 - 1.0 {
+                    // Half a unit, one for a row that would get none, and what this check itself rounds.
+                    if exact < 0.5 { 1.0 } else { 0.5 + exact * 1e-11 }
+                } else {
+                    1.5 + exact * 2f64.powi(-30)
+                };
+                assert!(error <= allowed, "{exact} {found} of {rows} rows");
+            }
+        }
+    }
+
+    #[test]
+    fn simple_weights_are_exact() {
+        let table = AliasTable::build(&[1.0, 2.0, 4.0, 1.0]).unwrap();
+        let eighth = 4u128 << 29;
+        assert_eq!(
+            units_of(&table),
+            [eighth, 2 * eighth, 4 * eighth, eighth]
+        );
+    }
+
+    #[test]
+    fn batches_equal_single_draws_at_every_start_and_length() {
+        let table = AliasTable::build(&spread(3000, 4)).unwrap();
+        let expected: Vec<u64> = (0..400).map(|k| table.draw(1, 2, k)).collect();
+        for start in 0..70 {
+            for length in [0, 1, 2, 63, 64, 65, 130, 300] {
+                let mut out = vec![u64::MAX; length];
+                table.fill(1, 2, start as u64, &mut out);
+                assert_eq!(out, expected[start..start + length]);
+            }
+        }
+    }
+
+    #[test]
+    fn rejected_words_give_the_same_rows_in_batches() {
+        // A bound just over 2^31 rejects nearly half of the words; entries beyond the table read as row 0.
+        let table = AliasTable {
+            entries: (0..5).map(|row| pack(1 << 31, row)).collect(),
+            below: Below::new((1 << 31) + 1),
+        };
+        let stream = Stream::new(8, 0, Purpose::Weighted);
+        let rejected = (0..100).filter(|&k| {
+            let word = stream.block(k >> 1, 0)[2 * (k as usize & 1)];
+            table.below.accept(word).is_none()
+        });
+        assert!(rejected.count() > 30);
+        let mut out = [0; 100];
+        table.fill(8, 0, 0, &mut out);
+        for (k, row) in (0..).zip(out) {
+            assert_eq!(row, table.draw(8, 0, k));
+        }
+    }
+
+    #[test]
+    fn rows_are_drawn_in_proportion_to_their_weights() {
+        for (seed, weights) in [
+            (1, vec![1.0, 2.0, 3.0, 4.0]),
+            (2, spread(500, 1)),
+            (3, [vec![1.0; 50], vec![10.0; 50]].concat()),
+        ] {
+            let table = AliasTable::build(&weights).unwrap();
+            let mut counts = vec![0; weights.len()];
+            let mut out = vec![0; 300_000];
+            table.fill(seed, 0, 0, &mut out);
+            out.iter().for_each(|&row| counts[row as usize] += 1);
+            let z = chi_square_z(&counts, &weights);
+            assert!(z.abs() < 4.0, "{z}");
+        }
+    }
+
+    #[test]
+    fn weights_that_cannot_be_drawn_from_are_refused() {
+        for weights in [&[][..], &[0.0, 0.0], &[1.0, -1.0], &[f64::NAN], &[f64::INFINITY, 1.0]] {
+            assert!(matches!(
+                AliasTable::build(weights),
+                Err(CacheError::Weights { .. })
+            ));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Exact indices below a bound: multiply-shift with rejection (Lemire 2019), the repetition being an attempt of its own.
+//!
+//! Below 2^32, draw k takes word `k & 3` of block `k >> 2`. From 2^32 on, it takes words `2 * (k & 1)` (low) and
+//! `2 * (k & 1) + 1` (high) of block `k >> 1`.
+
+#![forbid(unsafe_code)]
+
+use super::rng::{Purpose, Stream};
+
+/// Draws made together; the loops below are unrolled for it.
+const CHUNK: usize = 64;
+
+/// A bound below 2^32 with its rejection limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Below {
+    bound: u32,
+    /// Products whose low half is smaller than this would favour some indices.
+    reject: u32,
+}
+
+impl Below {
+    /// Indices in `0..bound`; a bound of zero is taken as one.
+    #[inline]
+    pub(super) fn new(bound: u32) -> Self {
+        let bound = bound.max(1);
+        Self {
+            bound,
+            reject: bound.wrapping_neg() % bound,
+        }
+    }
+
+    /// The index a word stands for, or none if the word has to be drawn again.
+    #[inline(always)]
+    pub(super) fn accept(self, word: u32) -> Option<u32> {
+        let product = u64::from(word) * u64::from(self.bound);
+        (product as u32 >= self.reject).then_some((product >> 32) as u32)
+    }
+
+    /// The index of a word, and a number whose top bit says "draw again": [`accept`](Self::accept) without a branch.
+    #[inline(always)]
+    pub(super) fn split(self, word: u32) -> (u64, u64) {
+        let product = u64::from(word) * u64::from(self.bound);
+        let again = (product & 0xFFFF_FFFF).wrapping_sub(u64::from(self.reject));
+        (product >> 32, again)
+    }
+
+    /// Draw `k` of a stream.
+    #[inline]
+    pub(super) fn draw(self, stream: &Stream, k: u64) -> u32 {
+        let mut attempt = 0;
+        loop {
+            let word = pick(stream.block(k >> 2, attempt), k);
+            if let Some(index) = self.accept(word) {
+                return index;
+            }
+            attempt += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn pick([w0, w1, w2, w3]: [u32; 4], k: u64) -> u32 {
+    match k & 3 {
+        0 => w0,
+        1 => w1,
+        2 => w2,
+        _ => w3,
+    }
+}
+
+/// Draw `k` of `seed` and `epoch`: a row in `0..rows`, each equally likely; no rows count as one.
+pub fn draw(seed: u64, epoch: u32, rows: u64, k: u64) -> u64 {
+    let stream = Stream::new(seed, epoch, Purpose::Uniform);
+    match u32::try_from(rows) {
+        Ok(rows) => Below::new(rows).draw(&stream, k).into(),
+        Err(_) => draw_wide(&stream, rows, k),
+    }
+}
+
+/// Draws `start..start + out.len()` of `seed` and `epoch` over `0..rows`, equal to [`draw`] one by one.
+pub fn fill(seed: u64, epoch: u32, rows: u64, start: u64, out: &mut [u64]) {
+    let stream = Stream::new(seed, epoch, Purpose::Uniform);
+    match u32::try_from(rows) {
+        Ok(rows) => {
+            let below = Below::new(rows);
+            in_chunks::<CHUNK>(start, 4, out, |first| chunk(&stream, below, first));
+        }
+        Err(_) => {
+            for (k, row) in (start..).zip(out) {
+                *row = draw_wide(&stream, rows, k);
+            }
+        }
+    }
+}
+
+/// Fills `out` with draws from `start` on, `N` at a time; `make` gets a multiple of `align` (a power of two below `N`).
+#[inline(always)]
+pub(super) fn in_chunks<const N: usize>(
+    start: u64,
+    align: u64,
+    out: &mut [u64],
+    mut make: impl FnMut(u64) -> [u64; N],
+) {
+    let mut first = start & !(align - 1);
+    let mut skip = (start - first) as usize;
+    let mut rest = out;
+    while !rest.is_empty() {
+        let made = make(first);
+        let usable = made.get(skip..).unwrap_or_default();
+        let (now, later) = rest.split_at_mut(usable.len().min(rest.len()));
+        for (row, &draw) in now.iter_mut().zip(usable) {
+            *row = draw;
+        }
+        rest = later;
+        first = first.wrapping_add(N as u64);
+        skip = 0;
+    }
+}
+
+#[inline(always)]
+fn chunk(stream: &Stream, below: Below, first: u64) -> [u64; CHUNK] {
+    let [w0, w1, w2, w3] = stream.blocks::<{ CHUNK / 4 }>(first >> 2);
+    let mut rows = [0; CHUNK];
+    let mut again = 0;
+    let words = w0.iter().zip(&w1).zip(w2.iter().zip(&w3));
+    for (four, ((&w0, &w1), (&w2, &w3))) in rows.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        let ((r0, a0), (r1, a1)) = (below.split(w0), below.split(w1));
+        let ((r2, a2), (r3, a3)) = (below.split(w2), below.split(w3));
+        *four = [r0, r1, r2, r3];
+        again |= a0 | a1 | a2 | a3;
+    }
+    if again >> 63 != 0 {
+        repair(stream, below, first, &mut rows);
+    }
+    rows
+}
+
+#[cold]
+fn repair(stream: &Stream, below: Below, first: u64, rows: &mut [u64; CHUNK]) {
+    for (k, row) in (first..).zip(rows) {
+        *row = below.draw(stream, k).into();
+    }
+}
+
+fn draw_wide(stream: &Stream, rows: u64, k: u64) -> u64 {
+    let reject = rows.wrapping_neg() % rows.max(1);
+    let mut attempt = 0;
+    loop {
+        let [w0, w1, w2, w3] = stream.block(k >> 1, attempt);
+        let (low, high) = if k & 1 == 0 { (w0, w1) } else { (w2, w3) };
+        let product = u128::from(u64::from(low) | u64::from(high) << 32) * u128::from(rows);
+        if product as u64 >= reject {
+            return (product >> 64) as u64;
+        }
+        attempt += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::testing::chi_square_z;
+
+    const BOUNDS: [u64; 12] = [
+        1,
+        2,
+        3,
+        1000,
+        65_537,
+        1_281_167,
+        (1 << 31) + 1,
+        3 << 30,
+        u32::MAX as u64,
+        1 << 32,
+        (1 << 33) + 1,
+        (1 << 63) + 1,
+    ];
+
+    /// The definition, written as plainly as possible.
+    fn naive(seed: u64, epoch: u32, rows: u64, k: u64) -> u64 {
+        let stream = Stream::new(seed, epoch, Purpose::Uniform);
+        for attempt in 0.. {
+            let (word, bits) = if rows < 1 << 32 {
+                (u128::from(stream.block(k / 4, attempt)[k as usize % 4]), 32)
+            } else {
+                let block = stream.block(k / 2, attempt);
+                let at = k as usize % 2 * 2;
+                let wide = u128::from(block[at]) + (u128::from(block[at + 1]) << 32);
+                (wide, 64)
+            };
+            let range = 1u128 << bits;
+            let product = word * u128::from(rows);
+            if product % range >= range % u128::from(rows) {
+                return (product / range) as u64;
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn batches_equal_the_definition_at_every_start_and_length() {
+        for rows in BOUNDS {
+            let expected: Vec<u64> = (0..400).map(|k| naive(5, 2, rows, k)).collect();
+            for start in (0..70).chain([127, 128, 129]) {
+                for length in [0, 1, 3, 63, 64, 65, 130, 200] {
+                    let mut out = vec![u64::MAX; length];
+                    fill(5, 2, rows, start as u64, &mut out);
+                    assert_eq!(out, expected[start..start + length], "{rows} {start}");
+                }
+            }
+            for (k, &row) in expected.iter().enumerate() {
+                assert_eq!(draw(5, 2, rows, k as u64), row);
+                assert!(row < rows);
+            }
+        }
+    }
+
+    #[test]
+    fn far_positions_need_no_walk() {
+        let start = (1 << 40) + 3;
+        let mut out = [0; 100];
+        fill(1, 0, 1_000_003, start, &mut out);
+        for (k, row) in (start..).zip(out) {
+            assert_eq!(row, naive(1, 0, 1_000_003, k));
+        }
+    }
+
+    #[test]
+    fn a_repeated_word_does_not_move_its_neighbours() {
+        // Just over 2^31 rows nearly half of the words are drawn again; accepted first attempts stay where they are.
+        let rows = (1u64 << 31) + 1;
+        let stream = Stream::new(9, 0, Purpose::Uniform);
+        let mut again = 0;
+        for k in 0..1000u64 {
+            let word = stream.block(k >> 2, 0)[k as usize % 4];
+            match Below::new(rows as u32).accept(word) {
+                Some(index) => assert_eq!(draw(9, 0, rows, k), u64::from(index)),
+                None => again += 1,
+            }
+        }
+        assert!((400..600).contains(&again), "{again}");
+    }
+
+    #[test]
+    fn every_index_is_equally_likely_also_where_plain_scaling_is_not() {
+        for rows in [6, 100, 1000] {
+            let mut counts = vec![0u64; rows];
+            let mut out = vec![0; 200_000];
+            fill(11, 1, rows as u64, 0, &mut out);
+            out.iter().for_each(|&row| counts[row as usize] += 1);
+            let z = chi_square_z(&counts, &vec![1.0; rows]);
+            assert!(z.abs() < 4.0, "{rows}: {z}");
+        }
+        // With 3 * 2^30 rows, scaling alone hits every third index twice as often as the others.
+        let mut counts = [0u64; 3];
+        let mut out = vec![0; 60_000];
+        fill(11, 1, 3 << 30, 0, &mut out);
+        out.iter().for_each(|&row| counts[row as usize % 3] += 1);
+        let z = chi_square_z(&counts, &[1.0; 3]);
+        assert!(z.abs() < 4.0, "{z}");
+    }
+}

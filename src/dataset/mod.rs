@@ -19,7 +19,7 @@ pub use weights::Weights;
 use self::order::Orders;
 use crate::error::{CacheError, Result};
 use crate::format::schema::Schema;
-use crate::reader::{Chunk, Loader, ReaderOptions, SampleReader};
+use crate::reader::{Chunk, Loader, Placement, ReaderOptions, SampleReader};
 use crate::store::cache::Cache;
 use crate::store::validate::validate;
 use crate::sync::{Mutex, lock};
@@ -141,7 +141,7 @@ impl Dataset {
             limit: u64::from(u32::MAX),
         })?;
         drop(state);
-        SampleReader::start(plan, &self.caches, self.reader, 0)
+        SampleReader::start(plan, &self.caches, self.reader)
     }
 
     /// Reads the sample of one active row in the calling thread.
@@ -151,8 +151,13 @@ impl Dataset {
     pub fn sample(&self, row: u64) -> Result<Chunk> {
         let sample = self.rows.sample(row)?;
         let mut chunk = Chunk::default();
-        Loader::new(Arc::clone(&self.caches), self.reader.io, self.reader.verify)
-            .load(sample, &mut chunk)?;
+        Loader::new(
+            Arc::clone(&self.caches),
+            self.reader.io,
+            self.reader.verify,
+            Placement::InFile,
+        )
+        .load(sample, &mut chunk)?;
         Ok(chunk)
     }
 

@@ -5,7 +5,7 @@
     reason = "the C stream interface hands over raw structures"
 )]
 
-use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::exceptions::PyTypeError;
@@ -71,7 +71,7 @@ pub fn import(
         .cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays alive
     // during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads it after us.
-    let reader = unsafe { ArrowArrayStreamReader::from_raw(stream.as_ptr()) };
+    let reader = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr()) };
     let reader = reader.map_err(|error| super::errors::to_pyerr(unreadable(&error)))?;
     Ok(reader.map(|batch| batch.map_err(|error| unreadable(&error))))
 }

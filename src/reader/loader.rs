@@ -15,11 +15,21 @@ use crate::types::{Io, SampleRef, Verify};
 /// all over the file.
 const COPY_MAX: usize = 4096;
 
+/// Where the payloads of a chunk lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Large plain ones where the file is mapped, the others in the chunk's buffer.
+    InFile,
+    /// All in the chunk's buffer, one after the other.
+    InChunk,
+}
+
 /// Loads samples of open caches into chunks. Each thread has its own.
 #[derive(Debug)]
 pub struct Loader {
     caches: Arc<[Arc<Cache>]>,
     verify: Verify,
+    placement: Placement,
     tables: TableFiles,
     shards: ShardFiles,
     scratch: Vec<u8>,
@@ -27,10 +37,11 @@ pub struct Loader {
 
 impl Loader {
     /// A loader for `caches`, opened with `io`, that verifies as `verify` says.
-    pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify) -> Self {
+    pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify, placement: Placement) -> Self {
         Self {
             caches,
             verify,
+            placement,
             tables: TableFiles::new(io),
             shards: ShardFiles::new(io),
             scratch: Vec::new(),
@@ -67,7 +78,11 @@ impl Loader {
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
         let payload = match compression(cache, row) {
-            Algorithm::None if stored.len() > COPY_MAX && shard.memory().is_some() => {
+            Algorithm::None
+                if self.placement == Placement::InFile
+                    && stored.len() > COPY_MAX
+                    && shard.memory().is_some() =>
+            {
                 let end = usize::try_from(row.offset + row.byte_len)
                     .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
                 chunk.map(shard, end - stored.len(), end)

@@ -2,14 +2,20 @@
 //!
 //! The reader knows nothing of sampling: a [`Plan`] tells it which sample stands at each position.
 
+mod batches;
 mod chunk;
 mod files;
 mod loader;
+mod options;
 mod pipeline;
+mod samples;
 
+pub use batches::BatchReader;
 pub use chunk::{Chunk, Sample};
-pub use loader::Loader;
-pub use pipeline::{ReaderOptions, SampleReader};
+pub use loader::{Loader, Placement};
+pub use options::ReaderOptions;
+pub use pipeline::Run;
+pub use samples::SampleReader;
 
 use crate::error::Result;
 use crate::types::SampleRef;

@@ -64,7 +64,11 @@ impl Order {
         limit("rows of a dataset", rows, ROWS_MAX)?;
         limit("positions of an epoch", len, ROWS_MAX)?;
         if rows == 0 && len > 0 {
-            return Err(CacheError::option("epoch_length", "0 for a dataset without rows", len));
+            return Err(CacheError::option(
+                "epoch_length",
+                "0 for a dataset without rows",
+                len,
+            ));
         }
         if mode == Mode::WithoutReplacement {
             limit("passes of an epoch", len.div_ceil(rows.max(1)), PASSES_MAX)?;
@@ -78,7 +82,8 @@ impl Order {
             }
             weights::check(weights, false)?;
         }
-        let weights = weights.filter(|weights| mode != Mode::Physical && !weights::all_equal(weights));
+        let weights =
+            weights.filter(|weights| mode != Mode::Physical && !weights::all_equal(weights));
         if weights.is_some() {
             limit("rows drawn by weight", rows, WEIGHTED_ROWS_MAX)?;
         }
@@ -332,7 +337,11 @@ impl EpochOrder {
 mod tests {
     use super::*;
 
-    const MODES: [Mode; 3] = [Mode::Physical, Mode::WithReplacement, Mode::WithoutReplacement];
+    const MODES: [Mode; 3] = [
+        Mode::Physical,
+        Mode::WithReplacement,
+        Mode::WithoutReplacement,
+    ];
 
     fn rows_of(order: &Order, epoch: u32) -> Vec<u64> {
         let mut rows = vec![u64::MAX; order.len() as usize];
@@ -376,7 +385,10 @@ mod tests {
     #[test]
     fn positions_outside_the_epoch_are_refused() {
         for mode in MODES {
-            let epoch = Order::new(mode, 10, None, 1, None).unwrap().epoch(0).unwrap();
+            let epoch = Order::new(mode, 10, None, 1, None)
+                .unwrap()
+                .epoch(0)
+                .unwrap();
             assert!(epoch.fill(8, &mut [0; 2]).is_ok());
             assert!(epoch.fill(10, &mut []).is_ok());
             for (start, length) in [(8, 3), (10, 1), (u64::MAX, 1), (u64::MAX, 5)] {
@@ -401,7 +413,8 @@ mod tests {
     fn equal_weights_change_nothing_and_need_no_table() {
         for mode in MODES {
             let plain = Order::new(mode, 1000, None, 1, Some(1500)).unwrap();
-            let equal = Order::new(mode, 1000, Some(vec![0.3; 1000].into()), 1, Some(1500)).unwrap();
+            let equal =
+                Order::new(mode, 1000, Some(vec![0.3; 1000].into()), 1, Some(1500)).unwrap();
             assert!(equal.weights.is_none());
             assert_eq!(rows_of(&plain, 0), rows_of(&equal, 0));
         }
@@ -410,7 +423,8 @@ mod tests {
     #[test]
     fn without_replacement_every_pass_is_another_permutation() {
         for rows in [1, 2, 100, 70_000] {
-            let order = Order::new(Mode::WithoutReplacement, rows, None, 5, Some(rows * 5 / 2)).unwrap();
+            let order =
+                Order::new(Mode::WithoutReplacement, rows, None, 5, Some(rows * 5 / 2)).unwrap();
             let drawn = rows_of(&order, 1);
             let passes: Vec<&[u64]> = drawn.chunks(rows as usize).collect();
             assert_eq!(counts(passes[0], rows), vec![1; rows as usize]);
@@ -431,7 +445,13 @@ mod tests {
         for length in [None, Some(7), Some(4000), Some(100_000)] {
             let weights = weights(1000);
             let total: f64 = weights.iter().sum();
-            let order = Order::new(Mode::WithoutReplacement, 1000, Some(weights.clone()), 2, length);
+            let order = Order::new(
+                Mode::WithoutReplacement,
+                1000,
+                Some(weights.clone()),
+                2,
+                length,
+            );
             let order = order.unwrap();
             let (first, second) = (rows_of(&order, 0), rows_of(&order, 1));
             for (count, weight) in counts(&first, 1000).into_iter().zip(&*weights) {
@@ -471,7 +491,13 @@ mod tests {
     #[test]
     fn what_cannot_be_ordered_is_refused() {
         let new = |rows, weights: Option<Vec<f64>>, length| {
-            Order::new(Mode::WithoutReplacement, rows, weights.map(Into::into), 0, length)
+            Order::new(
+                Mode::WithoutReplacement,
+                rows,
+                weights.map(Into::into),
+                0,
+                length,
+            )
         };
         assert!(new(3, Some(vec![1.0, 0.0, 2.0]), None).is_err());
         assert!(new(3, Some(vec![1.0, 2.0]), None).is_err());

@@ -63,7 +63,9 @@ impl Permutation {
     /// The row at a place; none from [`rows`](Self::rows) on.
     pub fn get(&self, place: u64) -> Option<u64> {
         match &self.0 {
-            Kind::Table(table) => table.get(usize::try_from(place).ok()?).map(|&row| row.into()),
+            Kind::Table(table) => table
+                .get(usize::try_from(place).ok()?)
+                .map(|&row| row.into()),
             Kind::Network(network) => (place < network.rows).then(|| network.row(place)),
         }
     }
@@ -106,7 +108,10 @@ fn within(what: &str, found: u64, limit: u64) -> Result<()> {
 /// Fisher-Yates from the front: place k receives one of the rows not yet placed, by draw k of the pass.
 fn shuffled(stream: &Stream, first_block: u64, rows: usize) -> Box<[u16]> {
     let mut table: Box<[u16]> = (0..rows).map(|row| row as u16).collect();
-    for (blocks, first) in (first_block..).step_by(CHUNK / 4).zip((0..rows).step_by(CHUNK)) {
+    for (blocks, first) in (first_block..)
+        .step_by(CHUNK / 4)
+        .zip((0..rows).step_by(CHUNK))
+    {
         let [w0, w1, w2, w3] = stream.blocks::<{ CHUNK / 4 }>(blocks);
         let words = w0.into_iter().zip(w1).zip(w2.into_iter().zip(w3));
         let words = words.flat_map(|((w0, w1), (w2, w3))| [w0, w1, w2, w3]);
@@ -231,7 +236,8 @@ mod tests {
 
     #[test]
     fn every_small_size_and_both_sides_of_every_power_of_two_are_bijections() {
-        let around = (11..=20).flat_map(|power| [-1i64, 0, 1].map(|d| ((1i64 << power) + d) as u64));
+        let around =
+            (11..=20).flat_map(|power| [-1i64, 0, 1].map(|d| ((1i64 << power) + d) as u64));
         for rows in (0..=2000).chain(around).chain([100_003, 300_000]) {
             let permutation = Permutation::new(rows, 1, 2, rows).unwrap();
             assert_eq!(permutation.rows(), rows);
@@ -244,7 +250,11 @@ mod tests {
         let stream = Stream::new(4, 4, Purpose::Permutation);
         for rows in (1..=300).chain([1023, 1024, 1025, 4095, 4096, 4097, 5000]) {
             let network = Network::new(&stream, 0, rows);
-            assert_bijection(&(0..rows).map(|place| network.row(place)).collect::<Vec<_>>());
+            assert_bijection(
+                &(0..rows)
+                    .map(|place| network.row(place))
+                    .collect::<Vec<_>>(),
+            );
         }
     }
 
@@ -295,7 +305,8 @@ mod tests {
             let mut counts = vec![0; count];
             for key in 0..keys {
                 // Neighbouring seeds, epochs and passes are what real jobs use.
-                let permutation = Permutation::new(key / 100, (key % 10) as u32, key / 10 % 10, rows);
+                let permutation =
+                    Permutation::new(key / 100, (key % 10) as u32, key / 10 % 10, rows);
                 let mut left: Vec<u64> = (0..rows).collect();
                 let mut rank = 0;
                 for row in all(&permutation.unwrap()) {

@@ -34,13 +34,7 @@ pub struct Split {
 impl Split {
     /// Splits positions `start..len` of an epoch into steps of `batch` rows on each of `world` ranks. A start beyond the
     /// end gives no steps. Errors: a batch or world of zero, or of which the product does not fit 63 bits.
-    pub fn new(
-        len: u64,
-        start: u64,
-        batch: u64,
-        world: u64,
-        remainder: Remainder,
-    ) -> Result<Self> {
+    pub fn new(len: u64, start: u64, batch: u64, world: u64, remainder: Remainder) -> Result<Self> {
         for (option, value) in [("batch_size", batch), ("world_size", world)] {
             if value == 0 {
                 return Err(CacheError::option(option, "at least 1", value));
@@ -102,7 +96,10 @@ impl Split {
         let left = self.len - first;
         let (before, rows) = if self.remainder == Remainder::Keep && left < self.global_batch() {
             let (share, more) = (left / self.world, left % self.world);
-            (rank * share + rank.min(more), share + u64::from(rank < more))
+            (
+                rank * share + rank.min(more),
+                share + u64::from(rank < more),
+            )
         } else {
             (rank * self.batch, self.batch)
         };
@@ -164,7 +161,8 @@ mod tests {
         (0..50u64).flat_map(|len| {
             let starts = [0, 1, len / 2, len.saturating_sub(1), len];
             (1..=8).flat_map(move |world| {
-                (1..=7).flat_map(move |batch| starts.map(|start| (len, start.min(len), world, batch)))
+                (1..=7)
+                    .flat_map(move |batch| starts.map(|start| (len, start.min(len), world, batch)))
             })
         })
     }
@@ -210,14 +208,19 @@ mod tests {
         for (len, start, world, batch) in small_cases() {
             let split = Split::new(len, start, batch, world, Remainder::Keep).unwrap();
             for step in 0..split.steps() {
-                let rows: Vec<u64> = (0..world).map(|rank| split.slice(step, rank).rows()).collect();
+                let rows: Vec<u64> = (0..world)
+                    .map(|rank| split.slice(step, rank).rows())
+                    .collect();
                 assert!(rows.is_sorted_by(|a, b| a >= b));
                 assert!(rows[0] - rows[world as usize - 1] <= 1);
                 assert!(rows[0] > 0);
             }
         }
         let split = Split::new(10, 0, 4, 4, Remainder::Keep).unwrap();
-        assert_eq!([0, 1, 2, 3].map(|rank| split.slice(0, rank).range()), [0..3, 3..6, 6..8, 8..10]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|rank| split.slice(0, rank).range()),
+            [0..3, 3..6, 6..8, 8..10]
+        );
     }
 
     #[test]
@@ -247,8 +250,15 @@ mod tests {
     fn steps_and_ranks_that_do_not_exist_are_empty() {
         for remainder in ALL {
             let split = Split::new(20, 0, 4, 2, remainder).unwrap();
-            for slice in [split.slice(3, 0), split.slice(u64::MAX, 0), split.slice(0, 2)] {
-                assert_eq!((slice.rows(), slice.valid(), slice.ranges().count()), (0, 0, 0));
+            for slice in [
+                split.slice(3, 0),
+                split.slice(u64::MAX, 0),
+                split.slice(0, 2),
+            ] {
+                assert_eq!(
+                    (slice.rows(), slice.valid(), slice.ranges().count()),
+                    (0, 0, 0)
+                );
                 assert!(slice.range().is_empty());
             }
             assert_eq!(split.position(u64::MAX), split.position(3));

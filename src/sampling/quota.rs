@@ -41,7 +41,11 @@ impl QuotaTable {
     pub fn build(weights: &[f64], draws: u64) -> Result<Self> {
         weights::check(weights, true)?;
         for (what, found, limit) in [
-            ("rows drawn by weight", weights.len() as u64, WEIGHTED_ROWS_MAX),
+            (
+                "rows drawn by weight",
+                weights.len() as u64,
+                WEIGHTED_ROWS_MAX,
+            ),
             ("draws of an epoch", draws, DRAWS_MAX),
         ] {
             if found > limit {
@@ -110,7 +114,9 @@ impl QuotaTable {
     /// How often a row is drawn in the epoch with this offset: its expected number of draws, rounded down or up.
     pub fn count(&self, offset: u64, row: u64) -> u64 {
         let before = |row: u64| {
-            let start = usize::try_from(row).ok().and_then(|row| self.starts.get(row));
+            let start = usize::try_from(row)
+                .ok()
+                .and_then(|row| self.starts.get(row));
             // Draws whose point lies before the row.
             start.map_or(self.draws, |start| {
                 let width = 1 << self.fraction;
@@ -125,7 +131,10 @@ impl QuotaTable {
 fn starts(weights: &[f64], length: u64) -> Result<Box<[u64]>> {
     let unit = weights::unit_scale(weights::largest(weights)?);
     let whole = |weight: f64| ((weight * unit * HEAVIEST) as u64).max(u64::from(weight > 0.0));
-    let total: u128 = weights.iter().map(|&weight| u128::from(whole(weight))).sum();
+    let total: u128 = weights
+        .iter()
+        .map(|&weight| u128::from(whole(weight)))
+        .sum();
     let ratio = length as f64 / total as f64;
     let mut start = 0u64;
     // `start * total + rest == length * weight of all rows before`, with `rest` below `total`.
@@ -299,6 +308,9 @@ mod tests {
         assert!(QuotaTable::build(&[f64::NAN], 1).is_err());
         let table = QuotaTable::build(&[1.0, 2.0, 1.0], (1 << 32) + 5).unwrap();
         let offset = table.offset(3, 0);
-        assert_eq!((0..3).map(|row| table.count(offset, row)).sum::<u64>(), (1 << 32) + 5);
+        assert_eq!(
+            (0..3).map(|row| table.count(offset, row)).sum::<u64>(),
+            (1 << 32) + 5
+        );
     }
 }

@@ -15,12 +15,25 @@ const RELEASES: [&str; 2] = ["0.2.0", "0.4.8"];
 const CACHES: [&str; 3] = ["fixed-none", "mixed-lz4", "mixed-none"];
 
 fn folder(release: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/published").join(release)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/published")
+        .join(release)
 }
 
 fn open(path: PathBuf, io: Io, verify: Verify, validate_cache: bool) -> Dataset {
-    let order = OrderOptions { mode: Mode::Physical, seed: 0, epoch_length: None };
-    let options = DatasetOptions { order, prefetch_size: 8, num_workers: 2, verify, io, validate_cache };
+    let order = OrderOptions {
+        mode: Mode::Physical,
+        seed: 0,
+        epoch_length: None,
+    };
+    let options = DatasetOptions {
+        order,
+        prefetch_size: 8,
+        num_workers: 2,
+        verify,
+        io,
+        validate_cache,
+    };
     Dataset::open(&[path], options).unwrap()
 }
 
@@ -29,7 +42,9 @@ fn same(expected: &Json, found: Value<'_>) -> bool {
         Value::Null => expected.is_null(),
         Value::Bool(found) => expected.as_bool() == Some(found),
         Value::Int(found) => expected.as_i64() == Some(found),
-        Value::Float(found) => expected.as_f64().is_some_and(|expected| expected.to_bits() == found.to_bits()),
+        Value::Float(found) => expected
+            .as_f64()
+            .is_some_and(|expected| expected.to_bits() == found.to_bits()),
         Value::Str(found) => expected.as_str() == Some(found),
     }
 }
@@ -37,7 +52,9 @@ fn same(expected: &Json, found: Value<'_>) -> bool {
 #[test]
 fn every_published_cache_reads_to_the_values_it_was_written_from() {
     for release in RELEASES {
-        let expected: Json = serde_json::from_slice(&fs::read(folder(release).join("expected.json")).unwrap()).unwrap();
+        let expected: Json =
+            serde_json::from_slice(&fs::read(folder(release).join("expected.json")).unwrap())
+                .unwrap();
         for cache in CACHES {
             for (io, verify, validate) in [
                 (Io::Mmap, Verify::First, false),
@@ -53,12 +70,18 @@ fn every_published_cache_reads_to_the_values_it_was_written_from() {
                     for sample in (0..chunk.len()).map(|place| chunk.get(place).unwrap()) {
                         let row = &rows[position];
                         assert_eq!(sample.reference.sample, position as u64);
-                        assert_eq!(Sha256Digest::of(sample.payload).to_string(), row["sha256"].as_str().unwrap());
+                        assert_eq!(
+                            Sha256Digest::of(sample.payload).to_string(),
+                            row["sha256"].as_str().unwrap()
+                        );
                         let columns = dataset.schema().columns().iter().zip(sample.metadata());
                         let metadata = row["metadata"].as_object().unwrap();
                         assert_eq!(dataset.schema().columns().len(), metadata.len());
                         for (column, value) in columns {
-                            assert!(same(&metadata[&column.name], value), "{release} {cache} {position} {value:?}");
+                            assert!(
+                                same(&metadata[&column.name], value),
+                                "{release} {cache} {position} {value:?}"
+                            );
                         }
                         position += 1;
                     }
@@ -71,13 +94,29 @@ fn every_published_cache_reads_to_the_values_it_was_written_from() {
 
 #[test]
 fn published_caches_of_several_releases_open_as_one_dataset() {
-    let paths: Vec<PathBuf> =
-        RELEASES.iter().flat_map(|release| CACHES.map(|cache| folder(release).join(cache))).collect();
-    let order = OrderOptions { mode: Mode::WithReplacement, seed: 3, epoch_length: None };
+    let paths: Vec<PathBuf> = RELEASES
+        .iter()
+        .flat_map(|release| CACHES.map(|cache| folder(release).join(cache)))
+        .collect();
+    let order = OrderOptions {
+        mode: Mode::WithReplacement,
+        seed: 3,
+        epoch_length: None,
+    };
     let (verify, io) = (Verify::First, Io::Auto);
-    let options = DatasetOptions { order, prefetch_size: 64, num_workers: 4, verify, io, validate_cache: false };
+    let options = DatasetOptions {
+        order,
+        prefetch_size: 64,
+        num_workers: 4,
+        verify,
+        io,
+        validate_cache: false,
+    };
     let dataset = Arc::new(Dataset::open(&paths, options).unwrap());
     assert_eq!(dataset.len(), 6 * 37);
     let (_, batches) = dataset.samples_metadata().unwrap();
-    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 6 * 37);
+    assert_eq!(
+        batches.iter().map(|batch| batch.num_rows()).sum::<usize>(),
+        6 * 37
+    );
 }

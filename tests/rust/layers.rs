@@ -34,18 +34,41 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Top-level module of a source file, and the modules its `crate::` paths name outside of tests.
 fn imports(path: &Path, root: &Path) -> (String, Vec<String>) {
     let inside = path.strip_prefix(root).unwrap();
-    let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+    let first = inside
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
     let module = first.trim_end_matches(".rs").to_owned();
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]").next().unwrap();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let named = lines.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>());
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let named = lines.flat_map(|line| {
+        line.split("crate::")
+            .skip(1)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    });
     let names = named.flat_map(|rest| match rest.strip_prefix('{') {
-        Some(list) => list.split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>(),
+        Some(list) => list
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .collect::<Vec<_>>(),
         None => vec![rest],
     });
-    let head = |name: String| name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    (module, names.map(head).filter(|name| !name.is_empty()).collect())
+    let head = |name: String| {
+        name.chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect::<String>()
+    };
+    (
+        module,
+        names.map(head).filter(|name| !name.is_empty()).collect(),
+    )
 }
 
 #[test]
@@ -60,27 +83,53 @@ fn imports_go_down_only() {
         if module == "lib" {
             continue;
         }
-        let own = layers.get(module.as_str()).unwrap_or_else(|| panic!("{module} has no layer"));
+        let own = layers
+            .get(module.as_str())
+            .unwrap_or_else(|| panic!("{module} has no layer"));
         for name in names.iter().filter(|name| **name != module) {
-            let Some(other) = layers.get(name.as_str()) else { panic!("{}: {name} has no layer", file.display()) };
+            let Some(other) = layers.get(name.as_str()) else {
+                panic!("{}: {name} has no layer", file.display())
+            };
             // The floor is one layer whose parts may use each other.
-            assert!(other < own || (*own == 0 && *other == 0), "{}: {module} imports {name}", file.display());
+            assert!(
+                other < own || (*own == 0 && *other == 0),
+                "{}: {module} imports {name}",
+                file.display()
+            );
             checked += 1;
         }
     }
-    assert!(checked > 50, "only {checked} imports were found; the test reads the wrong place");
+    assert!(
+        checked > 50,
+        "only {checked} imports were found; the test reads the wrong place"
+    );
 }
 
 #[test]
 fn only_the_python_layer_names_pyo3_and_only_islands_are_unsafe() {
-    const ISLANDS: [&str; 4] = ["store/map.rs", "python/sample.rs", "python/arrow.rs", "python/buffer.rs"];
+    const ISLANDS: [&str; 4] = [
+        "store/map.rs",
+        "python/sample.rs",
+        "python/arrow.rs",
+        "python/buffer.rs",
+    ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     rust_files(&root, &mut files);
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let inside = file.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
-        assert!(inside.starts_with("python/") || !text.contains("pyo3::"), "{inside} names pyo3");
-        assert!(ISLANDS.contains(&inside.as_str()) || !text.contains("unsafe {"), "{inside} holds unsafe code");
+        let inside = file
+            .strip_prefix(&root)
+            .unwrap()
+            .to_string_lossy()
+            .replace('\\', "/");
+        assert!(
+            inside.starts_with("python/") || !text.contains("pyo3::"),
+            "{inside} names pyo3"
+        );
+        assert!(
+            ISLANDS.contains(&inside.as_str()) || !text.contains("unsafe {"),
+            "{inside} holds unsafe code"
+        );
     }
 }

@@ -21,3 +21,4 @@ pub mod types;
 
 pub mod format;
 pub mod sampling;
+pub mod store;

@@ -1,0 +1,308 @@
+//! Publication of a cache directory: staged out of sight, made durable, then given its name in one step.
+//!
+//! The staging directory is a hidden sibling `.<name>.tmp-<pid>-<random>`, so it is on the same file system and no reader
+//! takes it for a cache. See `docs/durability.md` for what holds after each call.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::lock::CacheLock;
+use super::vfs::{Vfs, VfsFile, create_dirs, sync_name_of};
+use crate::error::{CacheError, Result};
+use crate::sync::lock as locked;
+
+/// The action of the one [`CacheError::Io`] after which a cache has its name all the same: complete, but not known to
+/// outlive a loss of power.
+pub const PUBLISHED_IN_DOUBT: &str = "make the published cache durable (it is complete and in place, but a power loss may undo that)";
+
+/// A cache being written, not yet visible under its name.
+///
+/// Files may be created and written from many threads. Dropped without [`Staging::publish`], it removes what it staged
+/// and then releases the lock; an error of that removal is not reported, but makes the next writer of this cache look for
+/// the remains. A copy in a forked child removes nothing.
+#[derive(Debug)]
+pub struct Staging {
+    vfs: Arc<dyn Vfs>,
+    base: PathBuf,
+    target: PathBuf,
+    directory: PathBuf,
+    ledger: Arc<Mutex<Ledger>>,
+    owner: u32,
+    /// Whether the staging directory is ours to remove.
+    staged: bool,
+    /// Last, so that it is released last.
+    lock: CacheLock,
+}
+
+/// What has to be done, or has to have been done, before publication.
+#[derive(Debug, Default)]
+struct Ledger {
+    /// Directories whose names are not durable, parents before children.
+    directories: Vec<PathBuf>,
+    /// Files created and not finished.
+    unfinished: Vec<PathBuf>,
+}
+
+impl Staging {
+    /// Starts writing `base/name` under the lock of that name. Missing directories up to `base` are created, and
+    /// what dead writers of this name left is removed if the lock found signs of it.
+    ///
+    /// [`CacheError::Exists`] if anything has the name already.
+    pub fn begin(vfs: Arc<dyn Vfs>, base: &Path, name: &str, lock: CacheLock) -> Result<Staging> {
+        if !is_plain_name(name) {
+            return Err(CacheError::SourceName {
+                name: name.to_owned(),
+                fault: "expected one plain path component".to_owned(),
+            });
+        }
+        if !lock.guards(base, name) {
+            return Err(CacheError::internal(
+                "a cache was begun under a foreign lock",
+            ));
+        }
+        create_dirs(&*vfs, base)?;
+        if lock.has_remains() {
+            sweep_stale(&*vfs, base, name, &lock)?;
+        }
+        let target = base.join(name);
+        refuse_existing(&*vfs, &target)?;
+        let directory = create_staging_directory(&*vfs, base, name)?;
+        Ok(Staging {
+            vfs,
+            base: base.to_path_buf(),
+            target,
+            directory,
+            ledger: Arc::default(),
+            owner: std::process::id(),
+            staged: true,
+            lock,
+        })
+    }
+
+    /// Creates a directory inside the cache; its parent must exist.
+    pub fn create_dir(&self, relative: &str) -> Result<()> {
+        let path = self.inside(relative)?;
+        self.vfs
+            .create_dir(&path)
+            .map_err(|error| CacheError::io("create directory", &path, error))?;
+        locked(&self.ledger).directories.push(path);
+        Ok(())
+    }
+
+    /// Creates a file inside the cache; its directory must exist. It has to be finished before publication.
+    pub fn create_file(&self, relative: &str) -> Result<StagedFile> {
+        let path = self.inside(relative)?;
+        let file = self
+            .vfs
+            .create_file(&path)
+            .map_err(|error| CacheError::io("create file", &path, error))?;
+        locked(&self.ledger).unfinished.push(path.clone());
+        Ok(StagedFile {
+            file,
+            path,
+            bytes: 0,
+            ledger: Arc::clone(&self.ledger),
+        })
+    }
+
+    /// Writes the manifest, makes everything durable, and gives the cache its name; returns its path.
+    ///
+    /// On success the cache is complete whatever happens to the power from now on. On an error nothing has the name,
+    /// but for two cases. [`CacheError::Exists`]: another writer was first, and its cache is untouched. An
+    /// [`CacheError::Io`] with [`PUBLISHED_IN_DOUBT`]: this cache is complete under its name, but its name is not known
+    /// to be durable.
+    pub fn publish(mut self, manifest_name: &str, manifest: &[u8]) -> Result<PathBuf> {
+        if let Some(path) = locked(&self.ledger).unfinished.first() {
+            let what = format!("{} was published unfinished", path.display());
+            return Err(CacheError::internal(what));
+        }
+        let directories = std::mem::take(&mut locked(&self.ledger).directories);
+        for directory in directories.iter().rev() {
+            self.sync_staged(directory)?;
+        }
+        let mut file = self.create_file(manifest_name)?;
+        file.write_all(manifest)?;
+        file.finish()?;
+        self.sync_staged(&self.directory)?;
+
+        self.vfs
+            .rename_noreplace(&self.directory, &self.target)
+            .map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => CacheError::Exists {
+                    path: self.target.clone(),
+                },
+                _ => CacheError::io("publish", &self.target, error),
+            })?;
+        self.staged = false;
+
+        let doubt = |error| CacheError::io(PUBLISHED_IN_DOUBT, &self.target, error);
+        self.vfs.sync_dir(&self.base).map_err(doubt)?;
+        match sync_name_of(&*self.vfs, &self.base) {
+            Err(CacheError::Io { source, .. }) => return Err(doubt(source)),
+            done => done?,
+        }
+        Ok(self.target.clone())
+    }
+
+    fn sync_staged(&self, directory: &Path) -> Result<()> {
+        self.vfs
+            .sync_dir(directory)
+            .map_err(|error| CacheError::io("sync directory", directory, error))
+    }
+
+    fn inside(&self, relative: &str) -> Result<PathBuf> {
+        let path = Path::new(relative);
+        let plain = path
+            .components()
+            .all(|component| matches!(component, Component::Normal(_)));
+        if !plain || relative.is_empty() {
+            let what = format!("{relative:?} is not a path inside a cache");
+            return Err(CacheError::internal(what));
+        }
+        Ok(self.directory.join(path))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.staged || self.owner != std::process::id() {
+            return;
+        }
+        match self.vfs.remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != ErrorKind::NotFound => self.lock.set_remains(true),
+            _ => {}
+        }
+    }
+}
+
+/// A file of a cache being written. Unless [finished](StagedFile::finish), its cache cannot be published.
+pub struct StagedFile {
+    file: Box<dyn VfsFile>,
+    path: PathBuf,
+    bytes: u64,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl StagedFile {
+    /// Appends bytes. Each call is one write: hand over large blocks. After an error, give the cache up.
+    pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all(bytes)
+            .map_err(|error| CacheError::io("write", &self.path, error))?;
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Hints that the bytes so far should start their way to the disk.
+    pub fn begin_writeback(&mut self) {
+        self.file.begin_writeback();
+    }
+
+    /// Makes the bytes durable and closes the file; returns its length in bytes. Not to be tried again after an error.
+    pub fn finish(mut self) -> Result<u64> {
+        self.file
+            .sync()
+            .map_err(|error| CacheError::io("sync", &self.path, error))?;
+        locked(&self.ledger)
+            .unfinished
+            .retain(|path| *path != self.path);
+        Ok(self.bytes)
+    }
+
+    /// Where the file is now: inside the staging directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Removes the staging directories that dead writers of `base/name` left, and returns their paths.
+///
+/// The lock proves that they are dead; one that is not exclusive proves nothing, and nothing is removed. Lists all of
+/// `base`, so [`Staging::begin`] calls it only when the lock [has remains](CacheLock::has_remains), which this settles.
+pub fn sweep_stale(
+    vfs: &dyn Vfs,
+    base: &Path,
+    name: &str,
+    lock: &CacheLock,
+) -> Result<Vec<PathBuf>> {
+    if !lock.is_exclusive() || !lock.guards(base, name) {
+        return Ok(Vec::new());
+    }
+    let (staged, dead) = (format!(".{name}.tmp-"), format!(".{name}.dead-"));
+    let names = vfs
+        .list(base)
+        .map_err(|error| CacheError::io("list directory", base, error))?;
+    let mut swept = Vec::new();
+    for entry in names.iter().filter_map(|entry| entry.to_str()) {
+        let path = base.join(entry);
+        let remove = if is_ours(entry, &dead) {
+            path.clone()
+        } else if is_ours(entry, &staged) {
+            // Renamed first: should a network file system ever grant its lock twice, a live writer then fails cleanly at
+            // its next operation and cannot publish a directory that is half removed.
+            let aside = base.join(format!("{dead}{}", unique()));
+            vfs.rename_noreplace(&path, &aside)
+                .map_err(|error| CacheError::io("set aside stale directory", &path, error))?;
+            aside
+        } else {
+            continue;
+        };
+        vfs.remove_dir_all(&remove)
+            .map_err(|error| CacheError::io("remove stale directory", &remove, error))?;
+        swept.push(path);
+    }
+    lock.set_remains(false);
+    Ok(swept)
+}
+
+/// Whether `entry` is `prefix` followed by what [`unique`] gives; the cache `a` must not sweep for a cache `a.tmp-x`.
+fn is_ours(entry: &str, prefix: &str) -> bool {
+    entry
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(pid, random)| {
+            !pid.is_empty()
+                && pid.bytes().all(|byte| byte.is_ascii_digit())
+                && random.len() == 16
+                && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+}
+
+fn create_staging_directory(vfs: &dyn Vfs, base: &Path, name: &str) -> Result<PathBuf> {
+    loop {
+        let directory = base.join(format!(".{name}.tmp-{}", unique()));
+        match vfs.create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(CacheError::io("create directory", &directory, error)),
+        }
+    }
+}
+
+/// `<pid>-<16 hexadecimal digits>`, no two alike.
+fn unique() -> String {
+    // The standard library seeds hash maps from the operating system and offers no other random number.
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{}-{random:016x}", std::process::id())
+}
+
+fn refuse_existing(vfs: &dyn Vfs, target: &Path) -> Result<()> {
+    let exists = vfs
+        .exists(target)
+        .map_err(|error| CacheError::io("look for", target, error))?;
+    if exists {
+        return Err(CacheError::Exists {
+            path: target.to_path_buf(),
+        });
+    }
+    Ok(())
+}
+
+fn is_plain_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    let first = components.next();
+    matches!(first, Some(Component::Normal(only)) if only == name) && components.next().is_none()
+}

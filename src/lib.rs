@@ -22,3 +22,5 @@ pub mod types;
 pub mod format;
 pub mod sampling;
 pub mod store;
+
+pub mod writer;

@@ -374,6 +374,33 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_in_another_process_releases_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let mut lock = CacheLock::try_acquire(root.path(), "c").unwrap();
+        let copy = lock.file.as_ref().unwrap().try_clone().unwrap();
+        lock.owner ^= 1;
+        drop(lock);
+        assert!(matches!(
+            CacheLock::try_acquire(root.path(), "c"),
+            Err(CacheError::Locked { .. })
+        ));
+        drop(copy);
+        CacheLock::try_acquire(root.path(), "c").unwrap();
+    }
+
+    #[test]
+    fn a_file_put_in_place_of_ours_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let lock = CacheLock::try_acquire(root.path(), "c").unwrap();
+        fs::remove_file(&lock.path).unwrap();
+        let other = CacheLock::try_acquire(root.path(), "c").unwrap();
+        drop(lock);
+        assert_eq!(entries(root.path()), [".c.lock"]);
+        drop(other);
+        assert_eq!(entries(root.path()), Vec::<String>::new());
+    }
+
+    #[test]
     fn an_empty_or_torn_file_still_gives_a_holder_in_words() {
         let root = tempfile::tempdir().unwrap();
         let path = lock_path(root.path(), "c");

@@ -148,17 +148,19 @@ impl Staging {
         file.finish()?;
         self.sync_staged(&self.directory)?;
 
-        self.vfs
-            .rename_noreplace(&self.directory, &self.target)
-            .map_err(|error| match error.kind() {
+        let doubt = |error| CacheError::io(PUBLISHED_IN_DOUBT, &self.target, error);
+        let renamed = self.vfs.rename_noreplace(&self.directory, &self.target);
+        if let Err(error) = renamed {
+            return Err(match error.kind() {
                 ErrorKind::AlreadyExists => CacheError::Exists {
                     path: self.target.clone(),
                 },
+                // An error may come after the deed.
+                _ if matches!(self.vfs.exists(&self.directory), Ok(false)) => doubt(error),
                 _ => CacheError::io("publish", &self.target, error),
-            })?;
+            });
+        }
         self.staged = false;
-
-        let doubt = |error| CacheError::io(PUBLISHED_IN_DOUBT, &self.target, error);
         self.vfs.sync_dir(&self.base).map_err(doubt)?;
         match sync_name_of(&*self.vfs, &self.base) {
             Err(CacheError::Io { source, .. }) => return Err(doubt(source)),
@@ -326,7 +328,10 @@ fn create_staging_directory(vfs: &dyn Vfs, base: &Path, name: &str) -> Result<Pa
         match vfs.create_dir(&directory) {
             Ok(()) => return Ok(directory),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(CacheError::io("create directory", &directory, error)),
+            Err(error) => {
+                let _ = vfs.remove_dir_all(&directory);
+                return Err(CacheError::io("create directory", &directory, error));
+            }
         }
     }
 }
@@ -354,4 +359,108 @@ fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let first = components.next();
     matches!(first, Some(Component::Normal(only)) if only == name) && components.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vfs::OsVfs;
+    use super::*;
+
+    fn begin(base: &Path) -> Result<Staging> {
+        let lock = CacheLock::try_acquire(base, "c")?;
+        Staging::begin(Arc::new(OsVfs), base, "c", lock)
+    }
+
+    #[test]
+    fn only_names_that_a_writer_of_this_cache_makes_are_swept() {
+        let real = format!(".c.tmp-{}", unique());
+        for (entry, expected) in [
+            (real.as_str(), true),
+            (".c.tmp-1-0123456789abcdef", true),
+            // Stages of caches called `c.tmp-1` and `c.tmp-x`, and things people make.
+            (".c.tmp-1.tmp-1-0123456789abcdef", false),
+            (".c.tmp-x-0123456789abcdef", false),
+            (".c.tmp-1-0123456789abcde", false),
+            (".c.tmp--0123456789abcdef", false),
+            (".c.tmp-1-0123456789abcdefa", false),
+            (".c.tmp-1-0123456789abcdeg", false),
+            (".c.tmp-", false),
+            ("c.tmp-1-0123456789abcdef", false),
+            (".d.tmp-1-0123456789abcdef", false),
+        ] {
+            assert_eq!(is_ours(entry, ".c.tmp-"), expected, "{entry}");
+        }
+        assert_ne!(unique(), unique());
+    }
+
+    #[test]
+    fn dropped_unpublished_it_leaves_nothing_and_frees_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            let staging = begin(root.path()).unwrap();
+            staging.create_dir("shards").unwrap();
+            let mut file = staging.create_file("shards/0").unwrap();
+            file.write_all(b"x").unwrap();
+            assert!(file.path().starts_with(&staging.directory));
+            drop(staging);
+            // A worker may be slower than the one that gave up.
+            file.finish().unwrap();
+            assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_copy_in_another_process_removes_and_releases_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let mut staging = begin(root.path()).unwrap();
+        staging.owner ^= 1;
+        let directory = staging.directory.clone();
+        drop(staging);
+        assert!(directory.exists());
+    }
+
+    #[test]
+    fn nothing_is_made_outside_the_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let staging = begin(root.path()).unwrap();
+        for path in ["", "..", "../x", "/x", "a/../../x", "./x"] {
+            assert!(staging.create_dir(path).is_err(), "{path}");
+            assert!(staging.create_file(path).is_err(), "{path}");
+        }
+        drop(staging);
+        for name in ["", ".", "..", "a/b", "/a", "a/"] {
+            let lock = CacheLock::without_locking(root.path(), name);
+            let begun = Staging::begin(Arc::new(OsVfs), root.path(), name, lock);
+            assert!(
+                matches!(begun, Err(CacheError::SourceName { .. })),
+                "{name}"
+            );
+        }
+        let foreign = CacheLock::try_acquire(root.path(), "d").unwrap();
+        assert!(Staging::begin(Arc::new(OsVfs), root.path(), "c", foreign).is_err());
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn parts_can_go_to_other_threads() {
+        fn send<T: Send>() {}
+        fn share<T: Sync>() {}
+        send::<Staging>();
+        share::<Staging>();
+        send::<StagedFile>();
+    }
+
+    #[test]
+    fn whatever_has_the_name_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let staging = begin(root.path()).unwrap();
+        // Somebody without our lock, between the look and the rename.
+        std::fs::create_dir(root.path().join("c")).unwrap();
+        let lost = staging.publish("manifest.json", b"{}");
+        assert!(matches!(lost, Err(CacheError::Exists { .. })), "{lost:?}");
+        assert!(matches!(begin(root.path()), Err(CacheError::Exists { .. })));
+        let left = std::fs::read_dir(root.path()).unwrap().count();
+        assert_eq!(left, 1);
+        assert_eq!(std::fs::read_dir(root.path().join("c")).unwrap().count(), 0);
+    }
 }

@@ -61,7 +61,8 @@ pub(super) struct Chunk {
     pub payloads: Spans,
     /// Metadata by column.
     pub columns: Vec<Column>,
-    metadata_bytes: usize,
+    /// Bytes of text in the columns.
+    pub metadata_bytes: usize,
     /// Per record what stands before the stored payload.
     pub heads: Spans,
     /// Stored payloads, unless they are the payloads themselves.

@@ -1,5 +1,15 @@
 //! All integration tests of the core, in one binary.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::result_large_err,
+    reason = "a test may stop at the first surprise"
+)]
+
 mod crash;
 mod support;
 mod writer;
+mod writers;

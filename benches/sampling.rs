@@ -1,5 +1,10 @@
 //! Draws and permutation indices per second on one core; the throughput column is the figure.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a benchmark may stop at the first surprise"
+)]
+
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

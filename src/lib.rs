@@ -24,6 +24,7 @@ pub mod sampling;
 pub mod store;
 
 pub mod reader;
+pub mod writer;
 
 pub mod dataset;
 

@@ -26,8 +26,7 @@ const THREADS_MAX: usize = 8;
 pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)> {
     let io = paths.first().map_or(Io::Mmap, |first| resolve(io, first));
     let pool = Arc::new(FilePool::new(io));
-    let opened: Vec<Mutex<Option<Result<(Cache, Identity)>>>> =
-        paths.iter().map(|_| Default::default()).collect();
+    let opened: Vec<Mutex<Opening>> = paths.iter().map(|_| Default::default()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((path, place)) = {
@@ -72,6 +71,9 @@ pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)>
     }
     Ok((caches.into(), io))
 }
+
+/// A cache that is opened, failed to open, or has not been reached.
+type Opening = Option<Result<(Cache, Identity)>>;
 
 /// What makes two paths the same directory.
 #[cfg(unix)]

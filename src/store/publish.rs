@@ -5,7 +5,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -104,6 +104,26 @@ impl Staging {
             file,
             path,
             bytes: 0,
+            ledger: Arc::clone(&self.ledger),
+        })
+    }
+
+    /// Takes a file out of the cache again, to be read and then removed: its name is free for another file, and its bytes
+    /// are not made durable.
+    pub fn withdraw(&self, file: StagedFile) -> Result<Withdrawn> {
+        let StagedFile { file, path, .. } = file;
+        drop(file);
+        let aside = self.directory.join(format!(".withdrawn-{}", unique()));
+        self.vfs
+            .rename_noreplace(&path, &aside)
+            .map_err(|error| CacheError::io("set aside", &path, error))?;
+        locked(&self.ledger)
+            .unfinished
+            .retain(|unfinished| *unfinished != path);
+        locked(&self.ledger).unfinished.push(aside.clone());
+        Ok(Withdrawn {
+            vfs: Arc::clone(&self.vfs),
+            path: aside,
             ledger: Arc::clone(&self.ledger),
         })
     }
@@ -217,6 +237,35 @@ impl StagedFile {
     /// Where the file is now: inside the staging directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// A file that is no longer part of the cache being written. Until [removed](Withdrawn::remove), its cache cannot be
+/// published.
+#[derive(Debug)]
+pub struct Withdrawn {
+    vfs: Arc<dyn Vfs>,
+    path: PathBuf,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Withdrawn {
+    /// Its bytes, from the start.
+    pub fn open(&self) -> Result<Box<dyn Read + Send>> {
+        self.vfs
+            .open_file(&self.path)
+            .map_err(|error| CacheError::io("open", &self.path, error))
+    }
+
+    /// Removes it.
+    pub fn remove(self) -> Result<()> {
+        self.vfs
+            .remove_file(&self.path)
+            .map_err(|error| CacheError::io("remove", &self.path, error))?;
+        locked(&self.ledger)
+            .unfinished
+            .retain(|path| *path != self.path);
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{CacheError, Result};
@@ -19,6 +19,10 @@ pub trait Vfs: Send + Sync + Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Creates an empty file for writing; `AlreadyExists` if anything has that name.
     fn create_file(&self, path: &Path) -> io::Result<Box<dyn VfsFile>>;
+    /// Opens a file for reading from its start; it sees what was written before, synced or not.
+    fn open_file(&self, _path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Err(ErrorKind::Unsupported.into())
+    }
     /// Renames within one file system in one step; `AlreadyExists`, and nothing changed, if anything, even an empty
     /// directory, is called `to`.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -72,6 +76,10 @@ impl Vfs for OsVfs {
             written: 0,
             pushed: 0,
         }))
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(path)?))
     }
 
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -13,4 +13,5 @@ mod crash;
 mod golden;
 mod layers;
 mod support;
+mod writer;
 mod writers;

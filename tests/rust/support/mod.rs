@@ -2,4 +2,5 @@
 
 pub mod crash_vfs;
 pub mod disk;
+pub mod naive;
 pub mod scenario;

@@ -1,0 +1,278 @@
+//! One cache being written: samples are pushed, chunks submitted, and nothing is visible before it is finished.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::chunk::{Chunk, Row};
+use super::commit::Committed;
+use super::files::Digest;
+use super::layout::{Layout, Learned};
+use super::options::WriterOptions;
+use super::output::Tag;
+use super::pipeline::Pipeline;
+use super::profiler::{Profile, Stage};
+use crate::error::{CacheError, Result};
+use crate::format::columns::Value;
+use crate::format::manifest::{ChecksumAlgorithm, Manifest, RecordChecksums, ShardEntry};
+use crate::format::names::{MANIFEST, check_source_name, shard};
+use crate::format::schema::Schema;
+use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::store::lock::CacheLock;
+use crate::store::publish::Staging;
+use crate::store::vfs::Vfs;
+
+/// What to write, and where.
+#[derive(Debug)]
+pub struct WriteRequest<'a> {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// Folder of the caches.
+    pub base: &'a Path,
+    /// Name of the source and of its cache.
+    pub name: &'a str,
+    /// Checked options.
+    pub options: WriterOptions,
+    /// Schema the source declares: fixes names, types and nullability.
+    pub schema: Option<Schema>,
+    /// Version the source declares.
+    pub source_version: Option<String>,
+    /// The right to write this cache.
+    pub lock: CacheLock,
+    /// Where counters go.
+    pub profile: Arc<Profile>,
+}
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct WriteSummary {
+    /// The cache directory.
+    pub path: PathBuf,
+    /// Its manifest.
+    pub manifest: Manifest,
+}
+
+/// Takes the samples of one source. Dropped before [`CacheWriter::finish`], it leaves nothing behind.
+///
+/// After any error the writer is of no more use: drop it.
+pub struct CacheWriter {
+    name: String,
+    options: WriterOptions,
+    source_version: Option<String>,
+    profile: Arc<Profile>,
+    layout: Option<(Arc<Layout>, Learned)>,
+    chunk_samples: usize,
+    rows: u64,
+    chunk: Option<Box<Chunk>>,
+    // Dropped in this order: the threads end before what they write into is removed.
+    pipeline: Pipeline,
+    staging: Arc<Staging>,
+}
+
+impl CacheWriter {
+    /// Begins a cache.
+    ///
+    /// # Errors
+    /// [`CacheError::SourceName`], [`CacheError::Exists`], reserved names in the declared schema, and file errors.
+    pub fn create(request: WriteRequest<'_>) -> Result<Self> {
+        check_source_name(request.name)?;
+        let layout = request.schema.map(Layout::declared).transpose()?;
+        let staging = Staging::begin(request.vfs, request.base, request.name, request.lock)?;
+        let staging = Arc::new(staging);
+        let mut pipeline = Pipeline::start(&staging, &request.options, &request.profile)?;
+        let chunk = pipeline.empty_chunk(&mut || Ok(()))?;
+        let mut writer = Self {
+            name: request.name.to_owned(),
+            options: request.options,
+            source_version: request.source_version,
+            profile: request.profile,
+            layout: None,
+            chunk_samples: request.options.chunks().1,
+            rows: 0,
+            chunk: Some(chunk),
+            pipeline,
+            staging,
+        };
+        writer.layout = layout.map(with_learned);
+        Ok(writer)
+    }
+
+    /// Samples taken so far, which is also the row of the next one.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Column names in ascending order, once they are declared or taken from the first sample.
+    pub fn columns(&self) -> Option<&[String]> {
+        self.layout
+            .as_ref()
+            .map(|(layout, _)| layout.names.as_slice())
+    }
+
+    /// Sets the columns from the keys of the first sample, in any order.
+    ///
+    /// # Errors
+    /// [`CacheError::Sample`] for a reserved or repeated name, or too many.
+    pub fn set_columns(&mut self, names: Vec<String>) -> Result<()> {
+        if self.layout.is_some() {
+            return Err(CacheError::internal(
+                "the columns of a source were set twice",
+            ));
+        }
+        self.layout = Some(with_learned(Layout::inferred(names)?));
+        Ok(())
+    }
+
+    /// The error for a next sample with other keys than the columns: names one missing or unexpected key.
+    pub fn key_fault(&self, found: &[&str]) -> CacheError {
+        match &self.layout {
+            Some((layout, _)) => layout.key_fault(self.rows, found),
+            None => CacheError::internal("keys were compared before there were columns"),
+        }
+    }
+
+    /// Takes a sample; `fill` gives its values in column order. True if the chunk is full: then call
+    /// [`CacheWriter::submit`] before the next sample.
+    ///
+    /// # Errors
+    /// What `fill` returns; [`CacheError::Sample`] for a payload larger than
+    /// [`PAYLOAD_BYTES_MAX`](crate::limits::PAYLOAD_BYTES_MAX).
+    pub fn push<E: From<CacheError>>(
+        &mut self,
+        payload: &[u8],
+        fill: impl FnOnce(&mut Row<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
+        if payload.len() as u64 > PAYLOAD_BYTES_MAX {
+            return Err(E::from(CacheError::Sample {
+                row: self.rows,
+                fault: format!(
+                    "a payload of {} bytes, more than the limit of {PAYLOAD_BYTES_MAX}",
+                    payload.len()
+                ),
+            }));
+        }
+        let (Some((layout, learned)), Some(chunk)) = (&mut self.layout, &mut self.chunk) else {
+            let what = "a sample was pushed without columns or into a full chunk";
+            return Err(E::from(CacheError::internal(what)));
+        };
+        let mut row = chunk.push(payload, layout, learned);
+        fill(&mut row)?;
+        row.finish()?;
+        self.rows += 1;
+        Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy())
+    }
+
+    /// Takes a sample with named values in any order; the first sample sets the columns. Otherwise as
+    /// [`CacheWriter::push`].
+    pub fn push_named(&mut self, payload: &[u8], values: &[(&str, Value<'_>)]) -> Result<bool> {
+        if self.layout.is_none() {
+            self.set_columns(values.iter().map(|(name, _)| (*name).to_owned()).collect())?;
+        }
+        let names = self.layout.as_ref().map(|(layout, _)| Arc::clone(layout));
+        let names = names.as_ref().map_or(&[][..], |layout| &layout.names);
+        let mut sorted = Vec::with_capacity(names.len());
+        for name in names {
+            let value = values.iter().find(|(key, _)| key == name);
+            sorted.extend(value.map(|(_, value)| *value));
+        }
+        if sorted.len() != values.len() || sorted.len() != names.len() {
+            let found: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+            return Err(self.key_fault(&found));
+        }
+        self.push(payload, |row| {
+            sorted.into_iter().try_for_each(|v| row.set(v))
+        })
+    }
+
+    /// Sends the full chunk on and waits for an empty one, calling `interrupt` at least every 50 ms while waiting.
+    ///
+    /// # Errors
+    /// The error of `interrupt`, or the first error of any thread of this write.
+    pub fn submit(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        if let Some(chunk) = self.chunk.take() {
+            self.pipeline.send(chunk)?;
+        }
+        let mut chunk = self.pipeline.empty_chunk(interrupt)?;
+        chunk.first_row = self.rows;
+        self.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// Waits until all samples are durable and publishes the cache.
+    ///
+    /// `interrupt` is called at least every 50 ms while waiting, but no more once publication has begun.
+    ///
+    /// # Errors
+    /// [`CacheError::EmptySource`] without samples, the error of `interrupt`, the first error of any thread, and those of
+    /// [`Staging::publish`]. Nothing is left behind but where that says so.
+    pub fn finish(mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<WriteSummary> {
+        if self.rows == 0 {
+            return Err(CacheError::EmptySource { name: self.name });
+        }
+        if let Some(chunk) = self.chunk.take().filter(|chunk| chunk.len() > 0) {
+            self.pipeline.send(chunk)?;
+        }
+        let (committed, digests) = self.pipeline.finish(interrupt)?;
+        let staging = Arc::into_inner(self.staging)
+            .ok_or_else(|| CacheError::internal("a cache is still being written after its end"))?;
+        let manifest = Manifest {
+            source_name: self.name,
+            source_version: self.source_version,
+            ..manifest(committed, &digests, &self.options)?
+        };
+        let text = manifest.to_bytes()?;
+        let path = self
+            .profile
+            .time(Stage::Publish, || staging.publish(MANIFEST, &text))?;
+        Ok(WriteSummary { path, manifest })
+    }
+}
+
+fn with_learned(layout: Layout) -> (Arc<Layout>, Learned) {
+    let learned = Learned::new(&layout);
+    (Arc::new(layout), learned)
+}
+
+fn manifest(
+    committed: Committed,
+    digests: &HashMap<Tag, Digest>,
+    options: &WriterOptions,
+) -> Result<Manifest> {
+    let digest = |tag| {
+        digests
+            .get(&tag)
+            .ok_or_else(|| CacheError::internal("a file without a digest"))
+    };
+    let shards = committed.shards.iter().zip(0..).map(|(lengths, id)| {
+        Ok(ShardEntry {
+            name: shard(id),
+            uncompressed_byte_len: lengths.payload_bytes,
+            byte_len: lengths.byte_len,
+            compression: options.compression(),
+            sha256: digest(Tag::Shard(id))?.sha256,
+        })
+    });
+    let nullable = committed.schema.columns().iter().any(|c| c.nullable);
+    Ok(Manifest {
+        // Nulls and non-finite floats are what published releases cannot read.
+        format_version: if nullable || committed.non_finite {
+            4
+        } else {
+            2
+        },
+        cache_id: None,
+        source_name: String::new(),
+        sample_count: committed.rows,
+        metadata_sha256: digest(Tag::Metadata)?.sha256,
+        metadata_crc32c: digest(Tag::Metadata)?.crc32c,
+        index_sha256: digest(Tag::Index)?.sha256,
+        shards: shards.collect::<Result<_>>()?,
+        record_checksums: Some(RecordChecksums {
+            algo: ChecksumAlgorithm::Crc32c,
+            sha256: digest(Tag::Checksums)?.sha256,
+        }),
+        metadata_schema: committed.schema,
+        source_version: None,
+        created_by: Some(concat!("dataset_rt ", env!("CARGO_PKG_VERSION")).to_owned()),
+    })
+}

@@ -1,0 +1,241 @@
+//! Consecutive samples on their way through the pipeline, by column: first as they came, then encoded.
+
+use std::sync::Arc;
+
+use super::layout::{Layout, Learned};
+use crate::error::{CacheError, Result};
+use crate::format::checksum::Crc32c;
+use crate::format::columns::{Column, Value};
+use crate::limits::{CHUNK_BYTES_TARGET, METADATA_JSON_BYTES_MAX};
+
+/// Capacity beyond which a buffer is given back to the system when its chunk is used again.
+const KEPT_BYTES_MAX: usize = 4 * CHUNK_BYTES_TARGET;
+
+/// Byte strings one after another in one buffer.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Spans {
+    /// Appends what `fill` puts at the end of the buffer.
+    pub fn push_with(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
+        fill(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The byte strings in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, &end)| self.bytes.get(start..end).unwrap_or_default())
+    }
+
+    /// Bytes of all strings.
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all strings, and keeps the memory unless it is unusually large.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+/// A chunk. Its buffers are used again and again.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    /// Place in the order of chunks.
+    pub number: u64,
+    /// Row of its first sample.
+    pub first_row: u64,
+    /// Columns of its samples; none before the first sample.
+    pub layout: Option<Arc<Layout>>,
+    /// Payloads as they came.
+    pub payloads: Spans,
+    /// Metadata by column.
+    pub columns: Vec<Column>,
+    /// Bytes of text in the columns.
+    pub metadata_bytes: usize,
+    /// Per record what stands before the stored payload.
+    pub heads: Spans,
+    /// Stored payloads, unless they are the payloads themselves.
+    pub stored: Option<Spans>,
+    /// Record checksums.
+    pub checksums: Vec<Crc32c>,
+}
+
+impl Chunk {
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.payloads.ends.len()
+    }
+
+    /// Whether it holds enough bytes to be sent off.
+    pub fn is_heavy(&self) -> bool {
+        self.payloads.byte_len().saturating_add(self.metadata_bytes) >= CHUNK_BYTES_TARGET
+    }
+
+    /// Empties the chunk for other samples.
+    pub fn clear(&mut self) {
+        self.payloads.clear();
+        self.heads.clear();
+        if let Some(stored) = &mut self.stored {
+            stored.clear();
+        }
+        self.columns.clear();
+        self.checksums.clear();
+        self.metadata_bytes = 0;
+    }
+
+    /// Payload bytes as they are in the record.
+    pub fn stored(&self) -> &Spans {
+        self.stored.as_ref().unwrap_or(&self.payloads)
+    }
+
+    /// Opens the next sample; its values follow through the [`Row`].
+    pub fn push<'a>(
+        &'a mut self,
+        payload: &[u8],
+        layout: &'a Arc<Layout>,
+        learned: &'a mut Learned,
+    ) -> Row<'a> {
+        if self.len() == 0 {
+            self.columns = learned.columns();
+            self.layout = Some(Arc::clone(layout));
+        }
+        let row = self.first_row.saturating_add(self.len() as u64);
+        self.payloads
+            .push_with(|out| out.extend_from_slice(payload));
+        Row {
+            columns: &mut self.columns,
+            metadata_bytes: &mut self.metadata_bytes,
+            layout,
+            learned,
+            row,
+            position: 0,
+            text_bytes: 0,
+        }
+    }
+}
+
+/// The metadata of one sample being pushed, a value at a time in column order.
+#[derive(Debug)]
+pub struct Row<'a> {
+    columns: &'a mut [Column],
+    metadata_bytes: &'a mut usize,
+    layout: &'a Layout,
+    learned: &'a mut Learned,
+    row: u64,
+    position: usize,
+    text_bytes: u64,
+}
+
+impl Row<'_> {
+    /// Gives the value of the next column.
+    ///
+    /// # Errors
+    /// [`CacheError::MetadataValue`] if it does not fit, [`CacheError::Sample`] if the sample's metadata gets too large.
+    pub fn set(&mut self, value: Value<'_>) -> Result<()> {
+        if let Value::Str(text) = value {
+            self.text_bytes = self.text_bytes.saturating_add(text.len() as u64);
+            if self.text_bytes > METADATA_JSON_BYTES_MAX {
+                return Err(metadata_too_large(self.row, self.text_bytes));
+            }
+            *self.metadata_bytes = self.metadata_bytes.saturating_add(text.len());
+        }
+        let position = self.position;
+        self.position += 1;
+        let Some(column) = self.columns.get_mut(position) else {
+            return Err(CacheError::internal(
+                "a metadata value beyond the last column",
+            ));
+        };
+        self.learned
+            .push(self.layout, position, column, value, self.row)
+    }
+
+    /// Checks that every column got its value.
+    pub(super) fn finish(self) -> Result<()> {
+        if self.position == self.columns.len() {
+            return Ok(());
+        }
+        Err(CacheError::internal(
+            "a sample with too few metadata values",
+        ))
+    }
+}
+
+/// The error for a sample whose metadata is larger than any reader accepts.
+pub(super) fn metadata_too_large(row: u64, found: u64) -> CacheError {
+    CacheError::Sample {
+        row,
+        fault: format!(
+            "metadata of {found} bytes, more than the limit of {METADATA_JSON_BYTES_MAX}; keep documents in the payload"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_come_back_as_they_went_in() {
+        let mut spans = Spans::default();
+        for text in ["a", "", "bcd"] {
+            spans.push_with(|out| out.extend_from_slice(text.as_bytes()));
+        }
+        let found: Vec<_> = spans.iter().collect();
+        assert_eq!(found, [b"a".as_slice(), b"", b"bcd"]);
+        spans.clear();
+        assert_eq!(spans.iter().count(), 0);
+    }
+
+    #[test]
+    fn an_unusually_large_buffer_is_not_kept() {
+        let mut spans = Spans::default();
+        spans.push_with(|out| out.resize(KEPT_BYTES_MAX + 1, 0));
+        spans.clear();
+        assert_eq!(spans.bytes.capacity(), 0);
+        spans.push_with(|out| out.resize(1000, 0));
+        spans.clear();
+        assert!(spans.bytes.capacity() >= 1000);
+    }
+
+    #[test]
+    fn a_row_needs_every_value_and_no_more() {
+        let layout = Arc::new(Layout::inferred(vec!["a".to_owned(), "b".to_owned()]).unwrap());
+        let mut learned = Learned::new(&layout);
+        let mut chunk = Chunk::default();
+        let mut row = chunk.push(b"x", &layout, &mut learned);
+        row.set(Value::Int(1)).unwrap();
+        assert!(row.finish().is_err());
+        let mut row = chunk.push(b"y", &layout, &mut learned);
+        row.set(Value::Int(1)).unwrap();
+        row.set(Value::Null).unwrap();
+        assert!(row.set(Value::Null).is_err());
+    }
+
+    #[test]
+    fn too_much_text_is_refused_before_it_is_copied() {
+        let layout = Arc::new(Layout::inferred(vec!["a".to_owned()]).unwrap());
+        let mut learned = Learned::new(&layout);
+        let mut chunk = Chunk::default();
+        let text = "x".repeat(METADATA_JSON_BYTES_MAX as usize + 1);
+        let error = chunk
+            .push(b"", &layout, &mut learned)
+            .set(Value::Str(&text))
+            .unwrap_err();
+        assert!(
+            matches!(error, CacheError::Sample { row: 0, .. }),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Records in sample order into shards, index, checksums and metadata table. What comes out depends on the samples and
+//! the options alone, never on threads.
+
+use std::sync::Arc;
+
+use super::chunk::Chunk;
+use super::output::{OutFile, Outputs, Tag};
+use super::table::Table;
+use crate::error::{CacheError, Result};
+use crate::format::index::IndexRow;
+use crate::format::names::{CHECKSUMS, INDEX, SHARDS, shard};
+use crate::format::schema::Schema;
+use crate::limits::CACHE_SAMPLES_MAX;
+
+/// Lengths of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShardLengths {
+    /// Sum of its payload lengths, in bytes.
+    pub payload_bytes: u64,
+    /// Length of the file, in bytes.
+    pub byte_len: u64,
+}
+
+/// What a manifest says about samples that have all been committed.
+#[derive(Debug)]
+pub(super) struct Committed {
+    pub rows: u64,
+    pub schema: Schema,
+    pub shards: Vec<ShardLengths>,
+    /// Whether a float was NaN or infinite.
+    pub non_finite: bool,
+}
+
+/// Takes encoded chunks in order.
+pub(super) struct Committer {
+    outputs: Arc<Outputs>,
+    max_shard_bytes: u64,
+    open: Option<OutFile>,
+    shards: Vec<ShardLengths>,
+    index: OutFile,
+    checksums: OutFile,
+    table: Option<Table>,
+    rows: u64,
+    non_finite: bool,
+}
+
+impl Committer {
+    /// Starts the files of a cache.
+    pub fn new(outputs: Arc<Outputs>, max_shard_bytes: u64) -> Result<Self> {
+        outputs.staging.create_dir(SHARDS)?;
+        Ok(Self {
+            index: outputs.open(Tag::Index, INDEX)?,
+            checksums: outputs.open(Tag::Checksums, CHECKSUMS)?,
+            outputs,
+            max_shard_bytes,
+            open: None,
+            shards: Vec::new(),
+            table: None,
+            rows: 0,
+            non_finite: false,
+        })
+    }
+
+    /// Commits the next chunk.
+    pub fn commit(&mut self, chunk: &Chunk) -> Result<()> {
+        if chunk.first_row != self.rows {
+            return Err(CacheError::internal("a chunk out of order"));
+        }
+        let payloads = chunk.payloads.iter();
+        for ((head, stored, checksum), payload) in chunk.records().zip(payloads) {
+            let byte_len = (head.len() as u64).saturating_add(stored.len() as u64);
+            let (file, lengths, id) = self.shard_for(byte_len)?;
+            let row = IndexRow {
+                shard: id,
+                offset: lengths.byte_len,
+                byte_len,
+            };
+            file.append(head)?;
+            file.append(stored)?;
+            lengths.byte_len = file.byte_len();
+            lengths.payload_bytes = lengths.payload_bytes.saturating_add(payload.len() as u64);
+            self.index.append(&row.to_bytes())?;
+            self.checksums.append(&checksum.0.to_le_bytes())?;
+            self.rows += 1;
+        }
+        if self.rows > CACHE_SAMPLES_MAX {
+            return Err(CacheError::Limit {
+                what: "the number of samples of a cache".to_owned(),
+                found: self.rows,
+                limit: CACHE_SAMPLES_MAX,
+            });
+        }
+        self.non_finite |= chunk.columns.iter().any(|column| column.has_non_finite());
+        let table = match (&mut self.table, &chunk.layout) {
+            (Some(table), _) => table,
+            (none, Some(layout)) => none.insert(Table::new(Arc::clone(layout))),
+            (None, None) => return Err(CacheError::internal("a chunk without a layout")),
+        };
+        table.append(chunk, &self.outputs)
+    }
+
+    /// Ends all files.
+    pub fn complete(self) -> Result<Committed> {
+        if let Some(shard) = self.open {
+            shard.close()?;
+        }
+        self.index.close()?;
+        self.checksums.close()?;
+        let table = self
+            .table
+            .ok_or_else(|| CacheError::internal("a cache without samples"))?;
+        Ok(Committed {
+            rows: self.rows,
+            schema: table.finish(&self.outputs)?,
+            shards: self.shards,
+            non_finite: self.non_finite,
+        })
+    }
+
+    /// The shard that takes a record of this length: the open one, unless that holds something and would get too long.
+    fn shard_for(&mut self, byte_len: u64) -> Result<(&mut OutFile, &mut ShardLengths, u64)> {
+        let fits = |file: &OutFile| {
+            file.byte_len() == 0 || file.byte_len().saturating_add(byte_len) <= self.max_shard_bytes
+        };
+        if !self.open.as_ref().is_some_and(fits) {
+            if let Some(full) = self.open.take() {
+                full.close()?;
+            }
+            let id = self.shards.len() as u64;
+            let name = format!("{SHARDS}/{}", shard(id));
+            self.open = Some(self.outputs.open(Tag::Shard(id), &name)?);
+            self.shards.push(ShardLengths::default());
+        }
+        let id = (self.shards.len() as u64).saturating_sub(1);
+        match (&mut self.open, self.shards.last_mut()) {
+            (Some(file), Some(lengths)) => Ok((file, lengths, id)),
+            _ => Err(CacheError::internal("no open shard")),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Samples in, records out: everything about a chunk that needs no knowledge of other chunks.
+
+use super::chunk::{Chunk, Spans, metadata_too_large};
+use super::profiler::{Profile, Stage};
+use crate::error::{CacheError, Result};
+use crate::format::checksum::{Crc32c, Crc32cHasher};
+use crate::format::compression::{self, Algorithm};
+use crate::format::envelope;
+use crate::limits::METADATA_JSON_BYTES_MAX;
+
+/// Fills in the encoded parts of a chunk.
+///
+/// # Errors
+/// [`CacheError::Sample`] for metadata that is too large as JSON.
+pub(super) fn encode(chunk: &mut Chunk, algorithm: Algorithm, profile: &Profile) -> Result<()> {
+    profile.time(Stage::Encode, || heads(chunk))?;
+    if algorithm != Algorithm::None {
+        profile.time(Stage::Compress, || compress(chunk, algorithm));
+    }
+    profile.time(Stage::Checksum, || checksums(chunk));
+    Ok(())
+}
+
+fn heads(chunk: &mut Chunk) -> Result<()> {
+    let layout = chunk
+        .layout
+        .clone()
+        .ok_or_else(|| CacheError::internal("a chunk without a layout"))?;
+    for row in 0..chunk.len() {
+        let before = chunk.heads.byte_len();
+        let columns = &chunk.columns;
+        chunk.heads.push_with(|out| {
+            envelope::begin(out, |out| layout.encoder.append(columns, row, out));
+        });
+        let len = chunk.heads.byte_len() - before;
+        let json_len = (len as u64).saturating_sub(envelope::LENGTH_PREFIX as u64);
+        if json_len > METADATA_JSON_BYTES_MAX {
+            let row = chunk.first_row.saturating_add(row as u64);
+            return Err(metadata_too_large(row, json_len));
+        }
+    }
+    Ok(())
+}
+
+fn compress(chunk: &mut Chunk, algorithm: Algorithm) {
+    let mut stored = chunk.stored.take().unwrap_or_default();
+    stored.clear();
+    for payload in chunk.payloads.iter() {
+        stored.push_with(|out| compression::store(algorithm, payload, out));
+    }
+    chunk.stored = Some(stored);
+}
+
+fn checksums(chunk: &mut Chunk) {
+    let mut checksums = std::mem::take(&mut chunk.checksums);
+    let records = records(&chunk.heads, chunk.stored());
+    checksums.extend(records.zip(chunk.first_row..).map(|((head, stored), id)| {
+        let mut hasher = Crc32cHasher::default();
+        hasher.update(head);
+        hasher.update(stored);
+        hasher.update(&id.to_le_bytes());
+        hasher.finish()
+    }));
+    chunk.checksums = checksums;
+}
+
+/// The two parts of each record.
+fn records<'a>(heads: &'a Spans, stored: &'a Spans) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    heads.iter().zip(stored.iter())
+}
+
+impl Chunk {
+    /// The two parts of each encoded record and its checksum.
+    pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], Crc32c)> {
+        records(&self.heads, self.stored())
+            .zip(&self.checksums)
+            .map(|((head, stored), &checksum)| (head, stored, checksum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::format::columns::Value;
+    use crate::writer::layout::{Layout, Learned};
+
+    #[test]
+    fn records_split_into_what_went_in_and_carry_their_checksum() {
+        for algorithm in [Algorithm::None, Algorithm::Lz4] {
+            let layout = Arc::new(Layout::inferred(vec!["n".to_owned()]).unwrap());
+            let mut learned = Learned::new(&layout);
+            let mut chunk = Chunk {
+                first_row: 40,
+                ..Chunk::default()
+            };
+            let payloads = [vec![7; 1000], Vec::new(), b"abc".to_vec()];
+            // Twice: the second time all buffers have been used before.
+            for _ in 0..2 {
+                chunk.clear();
+                for (n, payload) in payloads.iter().enumerate() {
+                    let mut row = chunk.push(payload, &layout, &mut learned);
+                    row.set(Value::Int(n as i64)).unwrap();
+                }
+                encode(&mut chunk, algorithm, &Profile::default()).unwrap();
+                assert_eq!(chunk.records().count(), 3);
+                for (n, (head, stored, checksum)) in chunk.records().enumerate() {
+                    let record = [head, stored].concat();
+                    assert_eq!(checksum, Crc32c::of_record(&record, 40 + n as u64));
+                    let (json, stored) = envelope::split(&record).unwrap();
+                    assert_eq!(json, format!("{{\"n\":{n}}}").as_bytes());
+                    let len = compression::payload_len(algorithm, stored).unwrap();
+                    let mut payload = vec![0; len];
+                    compression::restore_into(algorithm, stored, &mut payload).unwrap();
+                    assert_eq!(payload, payloads[n]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_that_only_json_makes_too_large_is_refused_with_its_row() {
+        let layout = Arc::new(Layout::inferred(vec!["t".to_owned()]).unwrap());
+        let mut learned = Learned::new(&layout);
+        let mut chunk = Chunk {
+            first_row: 5,
+            ..Chunk::default()
+        };
+        let text = "\"".repeat(METADATA_JSON_BYTES_MAX as usize / 2 + 1);
+        for value in ["", &text] {
+            let mut row = chunk.push(b"", &layout, &mut learned);
+            row.set(Value::Str(value)).unwrap();
+        }
+        let error = encode(&mut chunk, Algorithm::None, &Profile::default()).unwrap_err();
+        assert!(
+            matches!(error, CacheError::Sample { row: 6, .. }),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! The threads between blocks and the disk: one writes, one hashes the same blocks, one makes finished files durable.
+
+use std::collections::HashMap;
+
+use super::failure::Failure;
+use super::output::{Tag, ToHash, ToWrite};
+use super::profiler::{Profile, Stage};
+use crate::error::{CacheError, Result};
+use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
+use crate::store::publish::StagedFile;
+use crate::sync::{Receiver, Sender};
+
+/// Files that may wait to be made durable. More would only let dirty pages pile up in front of the disk.
+pub(super) const SYNC_QUEUE: usize = 2;
+
+/// Identity of a finished file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Digest {
+    pub sha256: Sha256Digest,
+    /// Only of the metadata table.
+    pub crc32c: Option<Crc32c>,
+}
+
+/// Writes blocks until there are no more; closed files go on to `to_sync`.
+pub(super) fn write(
+    messages: &Receiver<ToWrite>,
+    to_sync: &Sender<StagedFile>,
+    failure: &Failure,
+    profile: &Profile,
+) -> Result<()> {
+    let mut files: HashMap<Tag, StagedFile> = HashMap::new();
+    let unknown = || CacheError::internal("a block for a file that is not open");
+    for message in messages {
+        failure.check()?;
+        match message {
+            ToWrite::Open(tag, file) => {
+                files.insert(tag, file);
+            }
+            ToWrite::Block(tag, block) => {
+                let file = files.get_mut(&tag).ok_or_else(unknown)?;
+                profile.time(Stage::Write, || {
+                    file.write_all(block.bytes())?;
+                    file.begin_writeback();
+                    Ok::<_, CacheError>(())
+                })?;
+            }
+            ToWrite::Close(tag) => {
+                let file = files.remove(&tag).ok_or_else(unknown)?;
+                to_sync.send(file).map_err(|_| CacheError::Interrupted)?;
+            }
+            ToWrite::Return(tag, reply) => {
+                let file = files.remove(&tag).ok_or_else(unknown)?;
+                reply.send(file).map_err(|_| CacheError::Interrupted)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes files durable until there are no more.
+pub(super) fn sync(
+    files: &Receiver<StagedFile>,
+    failure: &Failure,
+    profile: &Profile,
+) -> Result<()> {
+    for file in files {
+        failure.check()?;
+        profile.time(Stage::Fsync, || file.finish())?;
+    }
+    Ok(())
+}
+
+/// Hashes blocks until there are no more; gives the digests of all closed files.
+pub(super) fn hash(
+    messages: &Receiver<ToHash>,
+    failure: &Failure,
+    profile: &Profile,
+) -> Result<HashMap<Tag, Digest>> {
+    let mut open: HashMap<Tag, Hasher> = HashMap::new();
+    let mut done = HashMap::new();
+    for message in messages {
+        failure.check()?;
+        match message {
+            ToHash::Block(tag, block) => profile.time(Stage::Hash, || {
+                let hasher = open.entry(tag).or_insert_with(|| Hasher::new(tag));
+                hasher.update(block.bytes());
+            }),
+            ToHash::Close(tag) => {
+                let hasher = open.remove(&tag).unwrap_or_else(|| Hasher::new(tag));
+                done.insert(tag, hasher.finish());
+            }
+            ToHash::Forget(tag) => {
+                open.remove(&tag);
+            }
+        }
+    }
+    Ok(done)
+}
+
+struct Hasher {
+    sha256: Sha256Hasher,
+    crc32c: Option<Crc32cHasher>,
+}
+
+impl Hasher {
+    fn new(tag: Tag) -> Self {
+        Self {
+            sha256: Sha256Hasher::default(),
+            crc32c: (tag == Tag::Metadata).then(Crc32cHasher::default),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.sha256.update(bytes);
+        if let Some(crc32c) = &mut self.crc32c {
+            crc32c.update(bytes);
+        }
+    }
+
+    fn finish(self) -> Digest {
+        Digest {
+            sha256: self.sha256.finish(),
+            crc32c: self.crc32c.map(Crc32cHasher::finish),
+        }
+    }
+}

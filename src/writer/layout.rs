@@ -1,0 +1,258 @@
+//! The metadata columns of one source as its samples teach them: names from the first sample, types from the first value.
+
+use crate::error::{CacheError, Result};
+use crate::format::columns::{Column, Value};
+use crate::format::row::RowEncoder;
+use crate::format::schema::{ColumnSpec, Kind, Schema};
+
+/// What never changes once the column names are known; shared by all chunks.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Column names in ascending order.
+    pub names: Vec<String>,
+    /// The schema the source declared, if it did.
+    pub declared: Option<Schema>,
+    /// Writes rows of these columns.
+    pub encoder: RowEncoder,
+}
+
+impl Layout {
+    /// Columns of a declared schema.
+    pub fn declared(schema: Schema) -> Result<Self> {
+        let names: Vec<String> = schema.columns().iter().map(|c| c.name.clone()).collect();
+        Schema::check_reserved(&names, 0)?;
+        Ok(Self {
+            encoder: RowEncoder::new(&names),
+            names,
+            declared: Some(schema),
+        })
+    }
+
+    /// Columns named by the keys of the first sample, in any order.
+    pub fn inferred(names: Vec<String>) -> Result<Self> {
+        Schema::check_reserved(&names, 0)?;
+        let open = |name| ColumnSpec {
+            name,
+            kind: Kind::String,
+            nullable: false,
+        };
+        let sorted = Schema::new(names.into_iter().map(open).collect())
+            .map_err(|fault| CacheError::Sample { row: 0, fault })?;
+        let names: Vec<String> = sorted.columns().iter().map(|c| c.name.clone()).collect();
+        Ok(Self {
+            encoder: RowEncoder::new(&names),
+            names,
+            declared: None,
+        })
+    }
+
+    /// The error for a sample with other keys than these.
+    pub fn key_fault(&self, row: u64, found: &[&str]) -> CacheError {
+        let missing = self
+            .names
+            .iter()
+            .find(|name| !found.contains(&name.as_str()));
+        let extra = found.iter().find(|key| {
+            self.names
+                .binary_search_by(|name| name.as_str().cmp(key))
+                .is_err()
+        });
+        let rule = match self.declared {
+            Some(_) => "the declared schema names every key",
+            None => "every sample needs the keys of the first",
+        };
+        let fault = match (missing, extra) {
+            (Some(missing), Some(extra)) => {
+                format!("metadata key `{missing}` is missing and `{extra}` is unexpected; {rule}")
+            }
+            (Some(missing), None) => format!("metadata key `{missing}` is missing; {rule}"),
+            (None, Some(extra)) => format!("metadata key `{extra}` is unexpected; {rule}"),
+            (None, None) => format!(
+                "{} metadata keys where {} belong; {rule}",
+                found.len(),
+                self.names.len()
+            ),
+        };
+        CacheError::Sample { row, fault }
+    }
+}
+
+/// What has been learned about each column so far.
+#[derive(Clone, Debug)]
+pub(super) struct Learned {
+    columns: Vec<LearnedColumn>,
+}
+
+#[derive(Clone, Debug)]
+struct LearnedColumn {
+    kind: Option<Kind>,
+    /// Whether a null was seen, or declared to be possible.
+    nullable: bool,
+    /// Whether a null is refused.
+    strict: bool,
+}
+
+impl Learned {
+    /// Nothing but what the layout declares.
+    pub fn new(layout: &Layout) -> Self {
+        let column = |position: usize| {
+            let spec = layout
+                .declared
+                .as_ref()
+                .and_then(|s| s.columns().get(position));
+            LearnedColumn {
+                kind: spec.map(|spec| spec.kind),
+                nullable: spec.is_some_and(|spec| spec.nullable),
+                strict: spec.is_some_and(|spec| !spec.nullable),
+            }
+        };
+        Self {
+            columns: (0..layout.names.len()).map(column).collect(),
+        }
+    }
+
+    /// Empty columns of the types known so far.
+    pub fn columns(&self) -> Vec<Column> {
+        self.columns.iter().map(|c| Column::new(c.kind)).collect()
+    }
+
+    /// Puts a value at the end of `column`, which is number `position`.
+    ///
+    /// # Errors
+    /// [`CacheError::MetadataValue`] for another type than the column has, a null where the schema forbids it, or an int
+    /// that no float equals in a float column.
+    pub fn push(
+        &mut self,
+        layout: &Layout,
+        position: usize,
+        column: &mut Column,
+        value: Value<'_>,
+        row: u64,
+    ) -> Result<()> {
+        let Some(learned) = self.columns.get_mut(position) else {
+            return Err(CacheError::internal(
+                "a metadata value beyond the last column",
+            ));
+        };
+        let pushed = if value == Value::Null && learned.strict {
+            Err((learned.kind.unwrap_or(Kind::String), "null".to_owned()))
+        } else {
+            column.push(value)
+        };
+        match pushed {
+            Ok(()) => {
+                learned.nullable |= value == Value::Null;
+                learned.kind = learned.kind.or_else(|| column.kind());
+                Ok(())
+            }
+            Err((kind, found)) => Err(CacheError::MetadataValue {
+                row,
+                column: layout.names.get(position).cloned().unwrap_or_default(),
+                expected: match learned.strict {
+                    true => kind.name().to_owned(),
+                    false => format!("{} or null", kind.name()),
+                },
+                found,
+            }),
+        }
+    }
+
+    /// Takes over what whole columns show.
+    pub fn learn(&mut self, columns: &[Column]) {
+        for (learned, column) in self.columns.iter_mut().zip(columns) {
+            learned.nullable |= column.has_nulls();
+            learned.kind = learned.kind.or_else(|| column.kind());
+        }
+    }
+
+    /// The schema as far as it is known; a column without any value is a nullable string.
+    pub fn schema(&self, layout: &Layout) -> Result<Schema> {
+        let spec = |(name, learned): (&String, &LearnedColumn)| ColumnSpec {
+            name: name.clone(),
+            kind: learned.kind.unwrap_or(Kind::String),
+            nullable: learned.nullable,
+        };
+        Schema::new(layout.names.iter().zip(&self.columns).map(spec).collect())
+            .map_err(CacheError::internal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn key_faults_name_the_missing_and_the_extra_key_and_the_row() {
+        let layout = Layout::inferred(names(&["label", "age"])).unwrap();
+        assert_eq!(layout.names, ["age", "label"]);
+        for (found, parts) in [
+            (vec!["age"], vec!["`label` is missing"]),
+            (vec!["age", "label", "x"], vec!["`x` is unexpected"]),
+            (
+                vec!["age", "x"],
+                vec!["`label` is missing", "`x` is unexpected"],
+            ),
+        ] {
+            let text = layout.key_fault(7, &found).to_string();
+            assert!(text.starts_with("sample 7: "), "{text}");
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+
+    #[test]
+    fn reserved_and_repeated_names_are_refused() {
+        assert!(Layout::inferred(names(&["weight"])).is_err());
+        assert!(Layout::inferred(names(&["a", "a"])).is_err());
+        assert!(Layout::inferred(Vec::new()).unwrap().names.is_empty());
+    }
+
+    #[test]
+    fn a_type_once_learned_binds_later_chunks() {
+        let layout = Layout::inferred(names(&["a"])).unwrap();
+        let mut learned = Learned::new(&layout);
+        let mut first = learned.columns();
+        learned
+            .push(&layout, 0, &mut first[0], Value::Null, 0)
+            .unwrap();
+        learned
+            .push(&layout, 0, &mut first[0], Value::Int(1), 1)
+            .unwrap();
+        let mut second = learned.columns();
+        let error = learned
+            .push(&layout, 0, &mut second[0], Value::Str("x"), 2)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "sample 2: metadata column `a`: expected int or null, found string \"x\""
+        );
+        let spec = &learned.schema(&layout).unwrap().columns()[0].clone();
+        assert_eq!((spec.kind, spec.nullable), (Kind::Int, true));
+    }
+
+    #[test]
+    fn a_declared_column_keeps_its_nullability() {
+        let spec = |name: &str, nullable| ColumnSpec {
+            name: name.to_owned(),
+            kind: Kind::Float,
+            nullable,
+        };
+        let schema = Schema::new(vec![spec("a", false), spec("b", true)]).unwrap();
+        let layout = Layout::declared(schema.clone()).unwrap();
+        let mut learned = Learned::new(&layout);
+        let mut columns = learned.columns();
+        assert!(
+            learned
+                .push(&layout, 0, &mut columns[0], Value::Null, 0)
+                .is_err()
+        );
+        learned
+            .push(&layout, 0, &mut columns[0], Value::Int(3), 0)
+            .unwrap();
+        assert_eq!(columns[0].get(0), Value::Float(3.0));
+        assert_eq!(learned.schema(&layout).unwrap(), schema);
+    }
+}

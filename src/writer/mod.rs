@@ -1,0 +1,29 @@
+//! Samples in, a published generation out.
+//!
+//! A [`CacheWriter`] takes samples in the caller's thread and collects them in chunks; threads encode the chunks, commit
+//! them in order into shards, index, checksums and metadata table, and write and hash these files block by block. The
+//! bytes of a cache depend on its samples and options alone.
+//!
+//! **Memory.** At most `prefetch_size` samples are on their way from the source to the write blocks, in at most
+//! `min(num_threads, cores) + 2` chunks; a chunk is closed at 512 KiB, so it holds at most 512 KiB and one sample. With
+//! compression, each worker holds the stored form of one chunk besides. To this come eight write blocks of 4 MiB, and
+//! the metadata of at most 65,536 rows (or, with long texts, 256 MiB of text) until its batch is written. Neither the
+//! number of samples nor the size of shards matters.
+
+mod cache_writer;
+mod chunk;
+mod commit;
+mod encode;
+mod failure;
+mod files;
+mod layout;
+mod options;
+mod output;
+mod pipeline;
+pub mod profiler;
+pub mod progress;
+mod table;
+
+pub use cache_writer::{CacheWriter, WriteRequest, WriteSummary};
+pub use chunk::Row;
+pub use options::WriterOptions;

@@ -1,0 +1,188 @@
+//! What a caller may choose about writing, checked before anything is created.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use crate::error::{CacheError, Result};
+use crate::format::compression::Algorithm;
+use crate::format::manifest::Compression;
+use crate::limits::{PREFETCH_MAX, THREADS_MAX};
+
+/// Checked options of one write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriterOptions {
+    prefetch_size: usize,
+    num_threads: usize,
+    max_shard_bytes: u64,
+    compression: Compression,
+}
+
+impl WriterOptions {
+    /// Checks the options; see the getters for their meaning.
+    ///
+    /// # Errors
+    /// [`CacheError::Option`] for the first one outside its range.
+    pub fn new(
+        prefetch_size: u64,
+        num_threads: u64,
+        max_shard_bytes: u64,
+        compression: Compression,
+    ) -> Result<Self> {
+        let Compression { algo, ratio } = compression;
+        if algo == Algorithm::None && ratio != 1.0 {
+            return Err(CacheError::option(
+                "shard_compression.ratio",
+                "1.0 for the algorithm none",
+                format!("{ratio:?}"),
+            ));
+        }
+        if !(ratio.is_finite() && ratio > 0.0) {
+            return Err(CacheError::option(
+                "shard_compression.ratio",
+                "a finite number above 0",
+                format!("{ratio:?}"),
+            ));
+        }
+        if max_shard_bytes == 0 || i64::try_from(max_shard_bytes).is_err() {
+            return Err(CacheError::option(
+                "max_shard_bytes",
+                "1 to 2^63 - 1 bytes",
+                max_shard_bytes,
+            ));
+        }
+        Ok(Self {
+            prefetch_size: in_range("prefetch_size", prefetch_size, PREFETCH_MAX)?,
+            num_threads: in_range("num_threads", num_threads, THREADS_MAX)?,
+            max_shard_bytes,
+            compression,
+        })
+    }
+
+    /// Most samples between the source and the write blocks.
+    pub fn prefetch_size(&self) -> usize {
+        self.prefetch_size
+    }
+
+    /// Most encode threads.
+    pub fn num_threads(&self) -> usize {
+        self.num_threads
+    }
+
+    /// Length at which a shard is full, in bytes; only a single larger record makes a longer shard.
+    pub fn max_shard_bytes(&self) -> u64 {
+        self.max_shard_bytes
+    }
+
+    /// How payloads are stored.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Encode threads to start: encoding only computes, so more than there are cores would only take turns.
+    pub(super) fn workers(&self) -> usize {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        self.num_threads.min(cores)
+    }
+
+    /// Chunks that exist, and samples that each may hold. Their product never exceeds the prefetch size, which is what
+    /// bounds the samples in flight: one chunk being filled, one per worker, and one on its way.
+    pub(super) fn chunks(&self) -> (usize, usize) {
+        let chunks = (self.workers() + 2).min(self.prefetch_size);
+        (chunks, (self.prefetch_size / chunks.max(1)).max(1))
+    }
+}
+
+impl Default for WriterOptions {
+    /// 64 samples, 4 threads, shards of 64 MiB, no compression.
+    fn default() -> Self {
+        Self {
+            prefetch_size: 64,
+            num_threads: 4,
+            max_shard_bytes: 64 << 20,
+            compression: Compression {
+                algo: Algorithm::None,
+                ratio: 1.0,
+            },
+        }
+    }
+}
+
+fn in_range(option: &str, found: u64, most: usize) -> Result<usize> {
+    usize::try_from(found)
+        .ok()
+        .filter(|value| (1..=most).contains(value))
+        .ok_or_else(|| CacheError::option(option, format!("1 to {most}"), found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Compression = Compression {
+        algo: Algorithm::None,
+        ratio: 1.0,
+    };
+
+    fn refused(result: Result<WriterOptions>) -> String {
+        match result {
+            Err(CacheError::Option { option, .. }) => option,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_option_outside_its_range_is_named() {
+        assert_eq!(refused(WriterOptions::new(0, 1, 1, NONE)), "prefetch_size");
+        let most = PREFETCH_MAX as u64;
+        assert!(WriterOptions::new(most, 1, 1, NONE).is_ok());
+        assert_eq!(
+            refused(WriterOptions::new(most + 1, 1, 1, NONE)),
+            "prefetch_size"
+        );
+        assert_eq!(refused(WriterOptions::new(1, 0, 1, NONE)), "num_threads");
+        assert_eq!(
+            refused(WriterOptions::new(1, u64::MAX, 1, NONE)),
+            "num_threads"
+        );
+        assert_eq!(
+            refused(WriterOptions::new(1, 1, 0, NONE)),
+            "max_shard_bytes"
+        );
+        assert_eq!(
+            refused(WriterOptions::new(1, 1, 1 << 63, NONE)),
+            "max_shard_bytes"
+        );
+    }
+
+    #[test]
+    fn the_ratio_is_one_without_compression_and_any_positive_number_with_it() {
+        let with = |algo, ratio| WriterOptions::new(1, 1, 1, Compression { algo, ratio });
+        assert!(with(Algorithm::Lz4, 0.1).is_ok());
+        assert!(with(Algorithm::None, 1.0).is_ok());
+        for (algo, ratio) in [
+            (Algorithm::None, 2.0),
+            (Algorithm::None, f64::NAN),
+            (Algorithm::Lz4, 0.0),
+            (Algorithm::Lz4, -1.0),
+            (Algorithm::Lz4, f64::NAN),
+            (Algorithm::Lz4, f64::INFINITY),
+        ] {
+            assert_eq!(refused(with(algo, ratio)), "shard_compression.ratio");
+        }
+    }
+
+    #[test]
+    fn chunks_never_hold_more_than_the_prefetch_size() {
+        for prefetch in 1..300 {
+            for threads in [1, 2, 4, 64] {
+                let options = WriterOptions::new(prefetch, threads, 1, NONE).unwrap();
+                let (chunks, samples) = options.chunks();
+                assert!(chunks >= 1 && samples >= 1);
+                assert!(
+                    (chunks * samples) as u64 <= prefetch,
+                    "{prefetch} {threads}"
+                );
+            }
+        }
+    }
+}

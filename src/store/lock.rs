@@ -145,44 +145,54 @@ fn attempt(base: &Path, name: &str) -> Result<Attempt> {
     create_dirs(&OsVfs, base)?;
     let path = lock_path(base, name);
     loop {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| CacheError::io("open lock file", &path, error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Ok(Attempt::Busy(name_holder(&mut file)));
-            }
-            Err(TryLockError::Error(error)) if lacks_locks(&error) => {
-                let _ = fs::remove_file(&path);
-                return Ok(Attempt::Held(CacheLock::without_locking(base, name)));
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(CacheError::io("lock", &path, error));
-            }
+        if let Some(attempt) = lock_opened(open(&path)?, &path)? {
+            return Ok(attempt);
         }
-        // The file we opened may have lost its name to a holder's release before we locked it.
-        let current = is_current(&file, &path)
-            .map_err(|error| CacheError::io("look at lock file", &path, error))?;
-        if !current {
-            continue;
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|error| CacheError::io("open lock file", path, error))
+}
+
+/// Tries to lock an open lock file; None if it lost its name to a holder's release since it was opened.
+fn lock_opened(mut file: File, path: &Path) -> Result<Option<Attempt>> {
+    let lock = |file, remains| CacheLock {
+        path: path.to_path_buf(),
+        file,
+        remains: AtomicBool::new(remains),
+        owner: std::process::id(),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Ok(Some(Attempt::Busy(name_holder(&mut file))));
         }
-        let remains = file.metadata().map_or(true, |metadata| metadata.len() > 0);
-        let signed = sign(&mut file);
-        let lock = CacheLock {
-            path,
-            file: Some(file),
-            remains: AtomicBool::new(remains),
-            owner: std::process::id(),
-        };
-        return match signed {
-            Ok(()) => Ok(Attempt::Held(lock)),
-            Err(error) => Err(CacheError::io("write lock file", &lock.path, error)),
-        };
+        Err(TryLockError::Error(error)) if lacks_locks(&error) => {
+            let _ = fs::remove_file(path);
+            return Ok(Some(Attempt::Held(lock(None, false))));
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(CacheError::io("lock", path, error));
+        }
+    }
+    let current = is_current(&file, path)
+        .map_err(|error| CacheError::io("look at lock file", path, error))?;
+    if !current {
+        return Ok(None);
+    }
+    let remains = file.metadata().map_or(true, |metadata| metadata.len() > 0);
+    let signed = sign(&mut file);
+    let lock = lock(Some(file), remains);
+    match signed {
+        Ok(()) => Ok(Some(Attempt::Held(lock))),
+        Err(error) => Err(CacheError::io("write lock file", path, error)),
     }
 }
 
@@ -371,6 +381,29 @@ mod tests {
         assert_eq!(entries(root.path()), Vec::<String>::new());
         let lock = CacheLock::try_acquire(root.path(), "c").unwrap();
         assert!(!lock.has_remains());
+    }
+
+    #[test]
+    fn a_file_that_lost_its_name_before_it_was_locked_is_no_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let path = lock_path(root.path(), "c");
+        let lock = CacheLock::try_acquire(root.path(), "c").unwrap();
+        let slow = open(&path).unwrap();
+        let slower = open(&path).unwrap();
+        drop(lock);
+        assert!(lock_opened(slow, &path).unwrap().is_none());
+        let _next = CacheLock::try_acquire(root.path(), "c").unwrap();
+        assert!(lock_opened(slower, &path).unwrap().is_none());
+    }
+
+    #[test]
+    fn release_frees_the_lock_though_a_forked_child_has_a_copy() {
+        let root = tempfile::tempdir().unwrap();
+        let lock = CacheLock::try_acquire(root.path(), "c").unwrap();
+        lock.set_remains(true);
+        let _copy = lock.file.as_ref().unwrap().try_clone().unwrap();
+        drop(lock);
+        CacheLock::try_acquire(root.path(), "c").unwrap();
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub fn files() -> Vec<(&'static str, Vec<u8>)> {
             .collect()
     };
     vec![
-        ("shards/000000.bin", bytes(3, 2900)),
-        ("shards/000001.bin", bytes(5, 1200)),
-        ("index.bin", bytes(9, 600)),
+        ("shards/000000.bin", bytes(3, 1300)),
+        ("shards/000001.bin", bytes(5, 600)),
+        ("index.bin", bytes(9, 200)),
     ]
 }
 
@@ -46,7 +46,7 @@ pub fn publish(vfs: Arc<dyn Vfs>, base: &Path, lock: CacheLock) -> Result<()> {
     staging.create_dir("shards")?;
     for (name, bytes) in files() {
         let mut file = staging.create_file(name)?;
-        for block in bytes.chunks(2000) {
+        for block in bytes.chunks(1000) {
             file.write_all(block)?;
             file.begin_writeback();
         }

@@ -138,11 +138,12 @@ fn without_locks_the_rename_decides_and_nobody_is_swept() {
     let base = root.path();
     let foreign = format!(".{NAME}.tmp-1-0123456789abcdef");
     fs::create_dir(base.join(&foreign)).unwrap();
+    let lock = CacheLock::without_locking(base, NAME);
+    assert!(sweep_stale(&OsVfs, base, NAME, &lock).unwrap().is_empty());
     let barrier = Barrier::new(8);
     let results: Vec<Result<()>> = std::thread::scope(|scope| {
         let write = || {
             let lock = CacheLock::without_locking(base, NAME);
-            assert_eq!(sweep_stale(&OsVfs, base, NAME, &lock).unwrap().len(), 0);
             barrier.wait();
             publish(Arc::new(OsVfs), base, lock)
         };

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// More combinations of losses than this are sampled, not enumerated.
-const EXHAUSTIVE: usize = 4096;
-const SAMPLES: usize = 400;
+const EXHAUSTIVE: usize = 1024;
+const SAMPLES: usize = 200;
 /// Ways in which the unsynced bytes of one file may survive; see [`surviving_bytes`].
 const BYTE_FATES: usize = 6;
 const SECTOR: usize = 512;

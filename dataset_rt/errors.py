@@ -33,6 +33,7 @@ __all__ = [
     "SchemaMismatchError",
     "SourceNameError",
     "SourceVersionError",
+    "StateMismatchError",
     "UnsupportedVersionError",
     "WeightsError",
 ]
@@ -132,6 +133,10 @@ class ConfigError(DatasetRTError, ValueError):
 
 class WeightsError(DatasetRTError, ValueError):
     """A samples metadata table that does not fit the dataset; `rows` are the first rows at fault."""
+
+
+class StateMismatchError(DatasetRTError, ValueError):
+    """A saved state that belongs to other data or another recipe; `fields` lists (name, saved value, present value)."""
 
 
 class RowIndexError(DatasetRTError, IndexError):

@@ -141,6 +141,14 @@ pub enum CacheError {
     #[error("interrupted")]
     Interrupted,
 
+    /// A saved state cannot be loaded here: it is none, or belongs to other data or another recipe.
+    #[error("cannot load the state: {fault}")]
+    State {
+        fault: String,
+        /// Field, saved value, present value.
+        fields: Vec<(String, String, String)>,
+    },
+
     /// An iterator is used in a child process that was forked after it was created.
     #[error(
         "this iterator belongs to the parent process, its reader threads did not survive the fork; create a new iterator in the child"

@@ -1,7 +1,7 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
-pub use std::sync::Mutex;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
+pub use std::sync::{Mutex, MutexGuard};
 use std::thread::Builder;
 pub use std::thread::JoinHandle;
 

@@ -1,28 +1,42 @@
 //! What a training job holds: caches, active rows, their weights, and the order an epoch delivers them in.
 
+mod active;
+mod caches;
+mod fingerprint;
+mod lookup;
 mod open;
-mod order;
+mod plan;
+mod recipe;
 mod rows;
 mod samples_metadata;
+mod select;
+mod state;
+mod steps;
+mod stream;
+mod table;
 mod weights;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-pub use order::OrderOptions;
-pub use rows::Rows;
+pub use active::ActiveRows;
+pub use caches::Caches;
+pub use recipe::OrderOptions;
+pub use state::{Cursor, SavedState};
+pub use steps::{BatchOptions, Step};
+pub use stream::{BatchStream, Ranks, SampleStream};
 pub use weights::Weights;
 
-use self::order::Orders;
+use self::recipe::Recipe;
 use crate::error::{CacheError, Result};
 use crate::format::schema::Schema;
-use crate::reader::{Chunk, Loader, Placement, ReaderOptions, SampleReader};
-use crate::store::cache::Cache;
-use crate::store::validate::validate;
-use crate::sync::{Mutex, lock};
+use crate::reader::{Chunk, Loader, Placement, ReaderOptions};
+use crate::sampling::order::Mode;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::types::{Io, Verify};
 
 /// Options of a dataset.
@@ -30,6 +44,8 @@ use crate::types::{Io, Verify};
 pub struct DatasetOptions {
     /// How epochs are drawn.
     pub order: OrderOptions,
+    /// This consumer among those that share the order.
+    pub ranks: Ranks,
     /// Most samples in flight.
     pub prefetch_size: usize,
     /// Reader threads of an iterator.
@@ -42,21 +58,52 @@ pub struct DatasetOptions {
     pub validate_cache: bool,
 }
 
-/// Open caches and the state of their sampling. Shared by threads; an iterator keeps the weights it started with.
-#[derive(Debug)]
+impl DatasetOptions {
+    /// The options of a `ReaderConfig` of which only the seed was given.
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            order: OrderOptions {
+                mode: Mode::WithReplacement,
+                seed,
+                epoch_length: None,
+            },
+            ranks: Ranks {
+                rank: 0,
+                world_size: 1,
+            },
+            prefetch_size: 64,
+            num_workers: 4,
+            verify: Verify::First,
+            io: Io::Auto,
+            validate_cache: false,
+        }
+    }
+}
+
+/// Open caches and the state of their sampling. Shared by threads; an iterator keeps the recipe it started with.
 pub struct Dataset {
-    caches: Arc<[Arc<Cache>]>,
-    schema: Schema,
-    rows: Arc<Rows>,
-    reader: ReaderOptions,
+    options: DatasetOptions,
+    process: u32,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
-    weights: Weights,
-    orders: Orders,
-    next_epoch: u32,
+    /// The process that `recipe` may lock things in.
+    process: u32,
+    recipe: Arc<Recipe>,
+    /// Where the next iterator starts.
+    next: Cursor,
+    /// The last iterator, whose progress is the dataset's.
+    latest: Option<Latest>,
+}
+
+/// An iterator that a dataset was asked for.
+#[derive(Clone)]
+pub enum Latest {
+    /// Of samples.
+    Samples(Arc<Mutex<SampleStream>>),
+    /// Of batches.
+    Batches(Arc<Mutex<BatchStream>>),
 }
 
 impl Dataset {
@@ -64,84 +111,198 @@ impl Dataset {
     /// ask for validation.
     ///
     /// # Errors
-    /// [`CacheError::Option`] without a path or for an option outside its range, the errors of [`Cache::open`],
-    /// [`CacheError::DuplicateCache`], [`CacheError::SchemaMismatch`], and those of [`validate`] if asked for.
+    /// As [`Caches::open`], and [`CacheError::Option`] for an option outside its range.
     pub fn open(paths: &[PathBuf], options: DatasetOptions) -> Result<Self> {
-        if paths.is_empty() {
-            return Err(CacheError::option("paths", "at least one cache", "none"));
-        }
-        let (caches, io) = open::open_caches(paths, options.io)?;
-        let reader = ReaderOptions {
-            prefetch_size: options.prefetch_size,
-            num_workers: options.num_workers,
-            verify: options.verify,
-            io,
-        };
-        reader.check()?;
-        let schema = open::common_schema(&caches)?;
-        let rows = Arc::new(Rows::new(caches.iter().map(|cache| cache.len()))?);
-        if options.validate_cache {
-            for cache in caches.iter() {
-                validate(cache)?;
-            }
-        }
+        steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
+        let caches = Arc::new(Caches::open(paths, options.io, options.validate_cache)?);
+        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal, options);
+        dataset.reader_options(Io::Mmap).check()?;
+        Ok(dataset)
+    }
+
+    fn new(
+        caches: Arc<Caches>,
+        rows: ActiveRows,
+        weights: Weights,
+        options: DatasetOptions,
+    ) -> Self {
+        let process = std::process::id();
+        let recipe = Arc::new(Recipe::new(caches, rows, weights, options.order));
         let state = State {
-            weights: Weights::Equal,
-            orders: Orders::new(options.order),
-            next_epoch: 0,
+            process,
+            recipe,
+            next: Cursor::default(),
+            latest: None,
         };
-        Ok(Self {
-            caches,
-            schema,
-            rows,
-            reader,
+        Self {
+            options,
+            process,
             state: Mutex::new(state),
-        })
+        }
+    }
+
+    /// The state, with caches that this process may use.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let process = std::process::id();
+        if process == self.process {
+            return Ok(lock(&self.state));
+        }
+        let mut state = try_lock_forked(&self.state)?;
+        if state.process != process {
+            let Recipe {
+                caches,
+                rows,
+                weights,
+                options,
+                ..
+            } = &*state.recipe;
+            let recipe = Recipe::new(
+                Arc::new(caches.for_child()?),
+                rows.clone(),
+                weights.clone(),
+                *options,
+            );
+            // What the parent's recipe locks may stay locked for ever here, so it is left alone rather than dropped.
+            std::mem::forget(std::mem::replace(&mut state.recipe, Arc::new(recipe)));
+            std::mem::forget(state.latest.take());
+            state.process = process;
+        }
+        Ok(state)
+    }
+
+    fn recipe(&self) -> Result<Arc<Recipe>> {
+        Ok(Arc::clone(&self.state()?.recipe))
+    }
+
+    fn reader_options(&self, io: Io) -> ReaderOptions {
+        let DatasetOptions {
+            prefetch_size,
+            num_workers,
+            verify,
+            ..
+        } = self.options;
+        ReaderOptions {
+            prefetch_size,
+            num_workers,
+            verify,
+            io,
+        }
     }
 
     /// Number of active rows.
-    pub fn len(&self) -> u64 {
-        self.rows.len()
+    pub fn row_count(&self) -> Result<u64> {
+        Ok(self.recipe()?.row_count())
     }
 
-    /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// Number of positions of an epoch, over all ranks.
+    pub fn epoch_len(&self) -> Result<u64> {
+        self.recipe()?.epoch_len()
     }
 
     /// Metadata columns of every sample.
-    pub fn schema(&self) -> &Schema {
-        &self.schema
+    pub fn schema(&self) -> Result<Schema> {
+        Ok(self.recipe()?.caches.schema().clone())
     }
 
-    /// The epoch that the next iterator will deliver.
-    pub fn next_epoch(&self) -> u32 {
-        lock(&self.state).next_epoch
+    /// Where the next iterator starts.
+    pub fn next(&self) -> Result<Cursor> {
+        Ok(self.state()?.next)
     }
 
-    /// Chooses the epoch that the next iterator delivers.
-    pub fn set_epoch(&self, epoch: u32) {
-        lock(&self.state).next_epoch = epoch;
+    /// Chooses the epoch that the next iterator delivers from its start.
+    pub fn set_epoch(&self, epoch: u32) -> Result<()> {
+        let mut state = self.state()?;
+        state.next = Cursor { epoch, position: 0 };
+        state.latest = None;
+        Ok(())
     }
 
-    /// Starts an iterator over the next epoch, with the weights of this moment.
+    /// Starts an iterator over the next epoch, or the rest of it, with the weights of this moment; the one after it gets
+    /// the epoch after it.
     ///
     /// # Errors
     /// [`CacheError::Limit`] after the last epoch number, or if the rows are too many to be weighted.
-    pub fn iterate(&self) -> Result<SampleReader> {
-        let mut state = lock(&self.state);
-        let epoch = state.next_epoch;
-        let State {
-            weights, orders, ..
-        } = &mut *state;
-        let plan = orders.plan(&self.rows, weights, epoch)?;
-        state.next_epoch = epoch.checked_add(1).ok_or_else(|| CacheError::Limit {
+    pub fn samples(&self) -> Result<Arc<Mutex<SampleStream>>> {
+        let (recipe, start) = self.start()?;
+        let options = self.reader_options(recipe.caches.io());
+        let stream = SampleStream::new(Arc::clone(&recipe), options, self.options.ranks, start)?;
+        let stream = Arc::new(Mutex::new(stream));
+        self.started(&recipe, start, 1, Latest::Samples(Arc::clone(&stream)))?;
+        Ok(stream)
+    }
+
+    /// Starts an iterator over batches from the next epoch, or the rest of it, on; the next iterator gets the epoch after
+    /// the last of this one.
+    ///
+    /// # Errors
+    /// As [`Dataset::samples`], and [`CacheError::Option`] for a batch size of 0.
+    pub fn batches(&self, options: BatchOptions) -> Result<Arc<Mutex<BatchStream>>> {
+        let (recipe, start) = self.start()?;
+        let reader = self.reader_options(recipe.caches.io());
+        let stream = Arc::new(Mutex::new(BatchStream::new(
+            Arc::clone(&recipe),
+            reader,
+            options,
+            start,
+        )?));
+        let epochs = options.epochs.unwrap_or(1);
+        self.started(&recipe, start, epochs, Latest::Batches(Arc::clone(&stream)))?;
+        Ok(stream)
+    }
+
+    fn start(&self) -> Result<(Arc<Recipe>, Cursor)> {
+        let state = self.state()?;
+        Ok((Arc::clone(&state.recipe), state.next))
+    }
+
+    fn started(
+        &self,
+        recipe: &Arc<Recipe>,
+        start: Cursor,
+        epochs: u64,
+        latest: Latest,
+    ) -> Result<()> {
+        let last = u64::from(start.epoch) + epochs;
+        let epoch = u32::try_from(last).map_err(|_| CacheError::Limit {
             what: "epoch".to_owned(),
-            found: u64::from(epoch) + 1,
+            found: last,
             limit: u64::from(u32::MAX),
         })?;
+        let mut state = self.state()?;
+        // The caller may have changed the dataset from another thread meanwhile; then that counts.
+        if Arc::ptr_eq(&state.recipe, recipe) && state.next == start {
+            state.next = Cursor { epoch, position: 0 };
+        }
+        state.latest = Some(latest);
+        Ok(())
+    }
+
+    /// Where to resume: after what the last iterator handed out, or where the next one starts.
+    ///
+    /// # Errors
+    /// Only internal ones.
+    pub fn saved_state(&self) -> Result<SavedState> {
+        let state = self.state()?;
+        let (recipe, next, latest) = (Arc::clone(&state.recipe), state.next, state.latest.clone());
         drop(state);
-        SampleReader::start(plan, &self.caches, self.reader)
+        match latest {
+            None => Ok(recipe.state(next)),
+            Some(Latest::Samples(stream)) => lock(&stream).state(),
+            Some(Latest::Batches(stream)) => lock(&stream).state(),
+        }
+    }
+
+    /// Makes the next iterator start where `saved` was taken.
+    ///
+    /// # Errors
+    /// [`CacheError::State`] listing what differs; nothing changes then.
+    pub fn load_state(&self, saved: &SavedState, ignore: &[String]) -> Result<()> {
+        let recipe = self.recipe()?;
+        let cursor = recipe.resume(saved, ignore)?;
+        let mut state = self.state()?;
+        state.next = cursor;
+        state.latest = None;
+        Ok(())
     }
 
     /// Reads the sample of one active row in the calling thread.
@@ -149,16 +310,48 @@ impl Dataset {
     /// # Errors
     /// [`CacheError::OutOfRange`] beyond the last row; as [`Loader::load`] for damage.
     pub fn sample(&self, row: u64) -> Result<Chunk> {
-        let sample = self.rows.sample(row)?;
+        let recipe = self.recipe()?;
+        let caches = &recipe.caches;
+        let sample = recipe.rows.sample(caches, row)?;
         let mut chunk = Chunk::default();
-        Loader::new(
-            Arc::clone(&self.caches),
-            self.reader.io,
-            self.reader.verify,
-            Placement::InFile,
-        )
-        .load(sample, &mut chunk)?;
+        let list = Arc::clone(caches.list());
+        Loader::new(list, caches.io(), self.options.verify, Placement::InFile)
+            .load(sample, &mut chunk)?;
         Ok(chunk)
+    }
+
+    /// Active-row numbers at positions `start..stop` of an epoch; `stop` is at most the epoch length.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] for positions that the epoch does not have.
+    pub fn rows(&self, epoch: u32, start: u64, stop: Option<u64>) -> Result<Vec<u64>> {
+        let order = self.recipe()?.epoch(epoch)?;
+        let stop = stop.unwrap_or(order.len());
+        let count = usize::try_from(stop.saturating_sub(start)).unwrap_or(usize::MAX);
+        if stop > order.len() {
+            return Err(CacheError::OutOfRange {
+                index: i128::from(stop),
+                len: order.len(),
+            });
+        }
+        let mut rows = vec![0; count];
+        order.fill(start, &mut rows)?;
+        Ok(rows)
+    }
+
+    /// Cache and sample numbers at positions `start..stop` of an epoch, without reading payloads.
+    ///
+    /// # Errors
+    /// As [`Dataset::rows`].
+    pub fn order(&self, epoch: u32, start: u64, stop: Option<u64>) -> Result<(Vec<u64>, Vec<u64>)> {
+        let recipe = self.recipe()?;
+        let mut columns = (Vec::new(), Vec::new());
+        for row in self.rows(epoch, start, stop)? {
+            let sample = recipe.rows.sample(&recipe.caches, row)?;
+            columns.0.push(u64::from(sample.cache));
+            columns.1.push(sample.sample);
+        }
+        Ok(columns)
     }
 
     /// The samples metadata table with the weights of this moment.
@@ -166,9 +359,12 @@ impl Dataset {
     /// # Errors
     /// [`CacheError::DamagedFile`] for a metadata file that differs from its manifest.
     pub fn samples_metadata(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        let weights = lock(&self.state).weights.clone();
-        let batches = samples_metadata::table(&self.caches, &self.schema, &self.rows, &weights)?;
-        Ok((samples_metadata::table_schema(&self.schema), batches))
+        let recipe = self.recipe()?;
+        let schema = samples_metadata::table_schema(recipe.caches.schema());
+        Ok((
+            schema,
+            samples_metadata::table(&recipe.caches, &recipe.rows, &recipe.weights)?,
+        ))
     }
 
     /// Replaces all weights; on an error nothing changes. Iterators already running keep theirs.
@@ -179,10 +375,88 @@ impl Dataset {
         &self,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<()> {
-        let weights = Weights::from_batches(&self.rows, batches)?;
-        let mut state = lock(&self.state);
-        state.weights = weights;
-        state.orders.forget();
+        let recipe = self.recipe()?;
+        let weights = Weights::from_batches(&recipe.caches, &recipe.rows, batches)?;
+        let Recipe {
+            caches,
+            rows,
+            options,
+            ..
+        } = &*recipe;
+        let changed = Arc::new(Recipe::new(
+            Arc::clone(caches),
+            rows.clone(),
+            weights,
+            *options,
+        ));
+        self.state()?.recipe = changed;
         Ok(())
+    }
+
+    /// A view: the rows that `batches` names, in that order, over the same open caches, with a state of its own.
+    ///
+    /// # Errors
+    /// [`CacheError::Weights`] naming rows that are not active here or weights that cannot be drawn from.
+    pub fn select(&self, batches: impl IntoIterator<Item = Result<RecordBatch>>) -> Result<Self> {
+        let recipe = self.recipe()?;
+        let Recipe {
+            caches,
+            rows,
+            weights,
+            ..
+        } = &*recipe;
+        let (rows, weights) = select::select(caches, rows, weights, batches)?;
+        Ok(Self::new(Arc::clone(caches), rows, weights, self.options))
+    }
+
+    /// What a copy in another process needs besides paths and options: chosen rows, weights, and where it stands.
+    pub fn parts(&self) -> Result<(ActiveRows, Weights, Cursor, SavedState)> {
+        let state = self.state()?;
+        let recipe = Arc::clone(&state.recipe);
+        let next = state.next;
+        drop(state);
+        Ok((
+            recipe.rows.clone(),
+            recipe.weights.clone(),
+            next,
+            recipe.state(next),
+        ))
+    }
+
+    /// Puts a copy where its original stood.
+    ///
+    /// # Errors
+    /// [`CacheError::State`] if the caches are not those of the original; [`CacheError::Weights`] or
+    /// [`CacheError::OutOfRange`] for parts that do not fit them.
+    pub fn restore(&self, rows: ActiveRows, weights: Weights, saved: &SavedState) -> Result<()> {
+        let caches = Arc::clone(&self.recipe()?.caches);
+        if let ActiveRows::Chosen(chosen) = &rows {
+            chosen
+                .iter()
+                .try_for_each(|row| caches.sample(*row).map(drop))?;
+        }
+        let recipe = Recipe::new(caches, rows, weights, self.options.order);
+        let next = recipe.resume(saved, &[])?;
+        let mut state = self.state()?;
+        state.recipe = Arc::new(recipe);
+        state.next = next;
+        state.latest = None;
+        Ok(())
+    }
+}
+
+/// Locks a mutex that may have been held by a thread which a fork did not copy.
+fn try_lock_forked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::yield_now()
+            }
+            Err(std::sync::TryLockError::WouldBlock) => return Err(CacheError::ForkedIterator),
+        }
     }
 }

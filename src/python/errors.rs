@@ -172,6 +172,12 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("errno", source.raw_os_error())?;
             "CacheIOError"
         }
+        CacheError::State {
+            fields: differing, ..
+        } => {
+            fields.set_item("fields", differing.clone())?;
+            "StateMismatchError"
+        }
         CacheError::ForkedIterator => "ForkedIteratorError",
         CacheError::Interrupted => "InterruptedReadError",
         CacheError::Internal { .. } => "InternalError",

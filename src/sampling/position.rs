@@ -125,6 +125,11 @@ impl Slice {
         self.rows
     }
 
+    /// The first position; beyond the end of the epoch where the rank has only padding.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// How many of them are not padding; they come first.
     pub fn valid(&self) -> u64 {
         self.len.saturating_sub(self.start).min(self.rows)

@@ -76,6 +76,26 @@ impl Cache {
         })
     }
 
+    /// The same cache with nothing open and nothing locked. Reads nothing.
+    pub fn reopened(&self, pool: Arc<FilePool>) -> Self {
+        Self {
+            path: self.path.clone(),
+            shards: self
+                .manifest
+                .shards
+                .iter()
+                .map(|_| FileSlot::default())
+                .collect(),
+            manifest: self.manifest.clone(),
+            io: self.io,
+            pool,
+            index: FileSlot::default(),
+            checksums: FileSlot::default(),
+            verified: Verified::default(),
+            metadata: Mutex::default(),
+        }
+    }
+
     /// The cache directory as given.
     pub fn path(&self) -> &Path {
         &self.path

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use dataset_rt::dataset::{Dataset, DatasetOptions, OrderOptions};
+use dataset_rt::dataset::{Dataset, DatasetOptions};
 use dataset_rt::format::checksum::Sha256Digest;
 use dataset_rt::format::columns::Value;
 use dataset_rt::sampling::order::Mode;
@@ -21,19 +20,13 @@ fn folder(release: &str) -> PathBuf {
 }
 
 fn open(path: PathBuf, io: Io, verify: Verify, validate_cache: bool) -> Dataset {
-    let order = OrderOptions {
-        mode: Mode::Physical,
-        seed: 0,
-        epoch_length: None,
-    };
-    let options = DatasetOptions {
-        order,
-        prefetch_size: 8,
-        num_workers: 2,
+    let mut options = DatasetOptions {
         verify,
         io,
         validate_cache,
+        ..DatasetOptions::with_seed(0)
     };
+    options.order.mode = Mode::Physical;
     Dataset::open(&[path], options).unwrap()
 }
 
@@ -63,30 +56,30 @@ fn every_published_cache_reads_to_the_values_it_was_written_from() {
             ] {
                 let dataset = open(folder(release).join(cache), io, verify, validate);
                 let rows = expected[cache].as_array().unwrap();
-                assert_eq!(dataset.len(), rows.len() as u64);
-                let mut reader = dataset.iterate().unwrap();
-                let mut position = 0;
-                while let Some(chunk) = reader.next_chunk(&mut || Ok(())).unwrap() {
-                    for sample in (0..chunk.len()).map(|place| chunk.get(place).unwrap()) {
-                        let row = &rows[position];
-                        assert_eq!(sample.reference.sample, position as u64);
-                        assert_eq!(
-                            Sha256Digest::of(sample.payload).to_string(),
-                            row["sha256"].as_str().unwrap()
+                assert_eq!(dataset.row_count().unwrap(), rows.len() as u64);
+                let schema = dataset.schema().unwrap();
+                let stream = dataset.samples().unwrap();
+                let mut stream = stream.lock().unwrap();
+                for (position, row) in rows.iter().enumerate() {
+                    if stream.is_drained() {
+                        assert!(stream.load(&mut || Ok(())).unwrap());
+                    }
+                    let sample = stream.take().unwrap();
+                    assert_eq!(sample.reference.sample, position as u64);
+                    assert_eq!(
+                        Sha256Digest::of(sample.payload).to_string(),
+                        row["sha256"].as_str().unwrap()
+                    );
+                    let metadata = row["metadata"].as_object().unwrap();
+                    assert_eq!(schema.columns().len(), metadata.len());
+                    for (column, value) in schema.columns().iter().zip(sample.metadata()) {
+                        assert!(
+                            same(&metadata[&column.name], value),
+                            "{release} {cache} {position} {value:?}"
                         );
-                        let columns = dataset.schema().columns().iter().zip(sample.metadata());
-                        let metadata = row["metadata"].as_object().unwrap();
-                        assert_eq!(dataset.schema().columns().len(), metadata.len());
-                        for (column, value) in columns {
-                            assert!(
-                                same(&metadata[&column.name], value),
-                                "{release} {cache} {position} {value:?}"
-                            );
-                        }
-                        position += 1;
                     }
                 }
-                assert_eq!(position, rows.len());
+                assert!(!stream.load(&mut || Ok(())).unwrap());
             }
         }
     }
@@ -98,22 +91,8 @@ fn published_caches_of_several_releases_open_as_one_dataset() {
         .iter()
         .flat_map(|release| CACHES.map(|cache| folder(release).join(cache)))
         .collect();
-    let order = OrderOptions {
-        mode: Mode::WithReplacement,
-        seed: 3,
-        epoch_length: None,
-    };
-    let (verify, io) = (Verify::First, Io::Auto);
-    let options = DatasetOptions {
-        order,
-        prefetch_size: 64,
-        num_workers: 4,
-        verify,
-        io,
-        validate_cache: false,
-    };
-    let dataset = Arc::new(Dataset::open(&paths, options).unwrap());
-    assert_eq!(dataset.len(), 6 * 37);
+    let dataset = Dataset::open(&paths, DatasetOptions::with_seed(3)).unwrap();
+    assert_eq!(dataset.row_count().unwrap(), 6 * 37);
     let (_, batches) = dataset.samples_metadata().unwrap();
     assert_eq!(
         batches.iter().map(|batch| batch.num_rows()).sum::<usize>(),

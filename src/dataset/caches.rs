@@ -1,0 +1,111 @@
+//! The open caches of a dataset and of all its views.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::open::{common_schema, open_caches};
+use super::rows::Rows;
+use crate::error::{CacheError, Result};
+use crate::format::schema::Schema;
+use crate::store::cache::Cache;
+use crate::store::pool::FilePool;
+use crate::store::validate::validate;
+use crate::types::{Io, SampleRef};
+
+/// Open caches with one metadata schema.
+#[derive(Debug)]
+pub struct Caches {
+    list: Arc<[Arc<Cache>]>,
+    io: Io,
+    schema: Schema,
+    rows: Rows,
+    contents: OnceLock<Fingerprint>,
+}
+
+impl Caches {
+    /// Opens the caches at `paths`; validates each in full if asked to.
+    ///
+    /// # Errors
+    /// [`CacheError::Option`] without a path, those of [`Cache::open`], [`CacheError::DuplicateCache`],
+    /// [`CacheError::SchemaMismatch`], and those of [`validate`].
+    pub fn open(paths: &[PathBuf], io: Io, validate_cache: bool) -> Result<Self> {
+        if paths.is_empty() {
+            return Err(CacheError::option("paths", "at least one cache", "none"));
+        }
+        let (list, io) = open_caches(paths, io)?;
+        if validate_cache {
+            list.iter().try_for_each(|cache| validate(cache))?;
+        }
+        Self::new(list, io)
+    }
+
+    fn new(list: Arc<[Arc<Cache>]>, io: Io) -> Result<Self> {
+        let schema = common_schema(&list)?;
+        let rows = Rows::new(list.iter().map(|cache| cache.len()))?;
+        Ok(Self {
+            list,
+            io,
+            schema,
+            rows,
+            contents: OnceLock::new(),
+        })
+    }
+
+    /// The same caches with locks of their own and no open file, for a forked child: a lock that another thread of the
+    /// parent held at the fork is never released there. Reads nothing.
+    pub fn for_child(&self) -> Result<Self> {
+        let pool = Arc::new(FilePool::new(self.io));
+        let list: Arc<[Arc<Cache>]> = self
+            .list
+            .iter()
+            .map(|cache| Arc::new(cache.reopened(Arc::clone(&pool))))
+            .collect();
+        Self::new(list, self.io)
+    }
+
+    /// The caches in list order.
+    pub fn list(&self) -> &Arc<[Arc<Cache>]> {
+        &self.list
+    }
+
+    /// How files are read; resolved.
+    pub fn io(&self) -> Io {
+        self.io
+    }
+
+    /// Metadata columns of every sample.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// All physical samples, numbered.
+    pub fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// Physical sample number `row`.
+    pub fn sample(&self, row: u64) -> Result<SampleRef> {
+        self.rows.sample(row)
+    }
+
+    /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not matter.
+    pub fn contents(&self) -> &Fingerprint {
+        self.contents.get_or_init(|| {
+            let mut name = Fingerprinter::new("contents");
+            name.number(self.list.len() as u64);
+            for cache in self.list.iter() {
+                let manifest = cache.manifest();
+                name.number(manifest.sample_count);
+                name.bytes(&manifest.metadata_sha256.0);
+                name.bytes(&manifest.index_sha256.0);
+                name.number(manifest.shards.len() as u64);
+                manifest
+                    .shards
+                    .iter()
+                    .for_each(|shard| name.bytes(&shard.sha256.0));
+            }
+            name.finish()
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Views: the rows and weights that a user's table chooses.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::active::ActiveRows;
+use super::caches::Caches;
+use super::lookup::{Found, Lookup};
+use super::table::{Named, floats, integers, name};
+use super::weights::{Weights, is_weight};
+use crate::error::Result;
+
+/// Rows and weights of a view of `rows`: one row for each table row, in table order. Any subset, order or repetition; a
+/// table without a column `weight` keeps the weight that the sample's first row has.
+///
+/// # Errors
+/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is not
+/// active here, a weight that is not positive and finite.
+pub fn select(
+    caches: &Caches,
+    rows: &ActiveRows,
+    weights: &Weights,
+    batches: impl IntoIterator<Item = Result<RecordBatch>>,
+) -> Result<(ActiveRows, Weights)> {
+    let mut lookup = Lookup::new(caches, rows);
+    let mut chosen = Vec::new();
+    let mut new_weights = Vec::new();
+    let (mut unknown, mut bad_weight) = (Named::default(), Named::default());
+    let mut table_row = 0;
+    for batch in batches {
+        let batch = batch?;
+        let cache_ids = integers(&batch, "cache_id", table_row)?;
+        let sample_ids = integers(&batch, "sample_id", table_row)?;
+        let given = batch
+            .column_by_name("weight")
+            .map(|_| floats(&batch, "weight", table_row))
+            .transpose()?;
+        for (position, (&cache, &sample)) in cache_ids.iter().zip(sample_ids.iter()).enumerate() {
+            match lookup.find(cache, sample, table_row, |_| true) {
+                Found::Row(row) => {
+                    chosen.push(rows.physical(caches, row as u64)?);
+                    let kept = || {
+                        weights
+                            .each()
+                            .map_or(Some(&1.0), |weights| weights.get(row))
+                    };
+                    let weight = given
+                        .as_ref()
+                        .map_or_else(kept, |given| given.get(position));
+                    let weight = weight.copied().unwrap_or(f64::NAN);
+                    if !is_weight(weight) {
+                        bad_weight.add(table_row, || {
+                            format!("{} has {weight}", name(cache, sample))
+                        });
+                    }
+                    new_weights.push(weight);
+                }
+                Found::Taken | Found::Unknown => unknown.add(table_row, || name(cache, sample)),
+            }
+            table_row += 1;
+        }
+    }
+    unknown.check("rows that this dataset does not have")?;
+    bad_weight.check("weights must be positive and finite")?;
+    Ok((
+        ActiveRows::Chosen(Arc::from(chosen)),
+        Weights::from_rows(new_weights),
+    ))
+}

@@ -1,0 +1,209 @@
+//! The batches of one rank, epoch after epoch: which positions each step holds, computed without reading anything.
+
+use std::sync::Arc;
+
+use super::recipe::Recipe;
+use super::state::Cursor;
+use crate::error::Result;
+use crate::reader::Run;
+use crate::sampling::position::{Remainder, Split};
+
+/// How a rank takes batches out of the global order.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchOptions {
+    /// Rows of a full batch on this rank.
+    pub batch_size: u64,
+    /// What happens to positions that do not fill a global batch.
+    pub remainder: Remainder,
+    /// Epochs to deliver; `None` never ends.
+    pub epochs: Option<u64>,
+    /// This consumer, and the number of consumers that share the order.
+    pub rank: u64,
+    pub world_size: u64,
+}
+
+/// One batch of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Epoch.
+    pub epoch: u32,
+    /// Number of the global batch in its epoch, counted in batches of this size.
+    pub step: u64,
+    /// First position.
+    pub start: u64,
+    /// Rows, padding included; may be 0 where other ranks have some.
+    pub rows: u64,
+    /// Rows that are not padding; they come first.
+    pub valid: u64,
+    /// Where a consumer that has received this batch resumes.
+    pub after: Cursor,
+}
+
+/// Steps from a cursor on. A pure function of its arguments, so that two copies of it agree.
+#[derive(Clone)]
+pub struct Steps {
+    recipe: Arc<Recipe>,
+    options: BatchOptions,
+    epoch: u32,
+    split: Split,
+    next: u64,
+    first: u64,
+    epochs_left: Option<u64>,
+}
+
+impl Steps {
+    /// Steps from `cursor` on.
+    ///
+    /// # Errors
+    /// [`crate::error::CacheError::Option`] for a batch size or world size of 0 or a rank beyond it.
+    pub fn new(recipe: Arc<Recipe>, options: BatchOptions, cursor: Cursor) -> Result<Self> {
+        check_rank(options.rank, options.world_size)?;
+        let split = split(&recipe, &options, cursor.position)?;
+        let first = cursor.position.div_ceil(split.global_batch());
+        Ok(Self {
+            recipe,
+            options,
+            epoch: cursor.epoch,
+            split,
+            next: 0,
+            first,
+            epochs_left: options.epochs,
+        })
+    }
+
+    /// Steps left, if they end.
+    pub fn remaining(&self) -> Result<Option<u64>> {
+        let Some(epochs) = self.epochs_left else {
+            return Ok(None);
+        };
+        let Some(later) = epochs.checked_sub(1) else {
+            return Ok(Some(0));
+        };
+        let whole = split(&self.recipe, &self.options, 0)?.steps();
+        Ok(Some(
+            (self.split.steps() - self.next).saturating_add(later.saturating_mul(whole)),
+        ))
+    }
+}
+
+/// # Errors
+/// [`crate::error::CacheError::Option`] for a rank that does not exist.
+pub fn check_rank(rank: u64, world_size: u64) -> Result<()> {
+    if world_size == 0 {
+        return Err(crate::error::CacheError::option(
+            "world_size",
+            "at least 1",
+            world_size,
+        ));
+    }
+    if rank >= world_size {
+        return Err(crate::error::CacheError::option(
+            "rank",
+            format!("0 to {}", world_size - 1),
+            rank,
+        ));
+    }
+    Ok(())
+}
+
+fn split(recipe: &Recipe, options: &BatchOptions, position: u64) -> Result<Split> {
+    Split::new(
+        recipe.epoch_len()?,
+        position,
+        options.batch_size,
+        options.world_size,
+        options.remainder,
+    )
+}
+
+impl Iterator for Steps {
+    type Item = Result<Step>;
+
+    fn next(&mut self) -> Option<Result<Step>> {
+        let mut empty_epochs = 0;
+        while self.epochs_left != Some(0) {
+            if self.next < self.split.steps() {
+                let slice = self.split.slice(self.next, self.options.rank);
+                self.next += 1;
+                // The rest that is dropped does not come back: after the last step comes the next epoch.
+                let is_last = self.next == self.split.steps();
+                let end = if is_last {
+                    self.recipe.epoch_len()
+                } else {
+                    Ok(self.split.position(self.next))
+                };
+                let after = end.and_then(|end| self.recipe.cursor(self.epoch, end));
+                return Some(after.map(|after| Step {
+                    epoch: self.epoch,
+                    step: self.first + self.next - 1,
+                    start: slice.start(),
+                    rows: slice.rows(),
+                    valid: slice.valid(),
+                    after,
+                }));
+            }
+            // An epoch without a step would be followed by others like it for ever.
+            empty_epochs += 1;
+            if empty_epochs > 1 {
+                return None;
+            }
+            self.epochs_left = self.epochs_left.map(|left| left - 1);
+            if self.epochs_left == Some(0) {
+                return None;
+            }
+            let advanced = self.recipe.cursor(self.epoch, u64::MAX).and_then(|cursor| {
+                self.epoch = cursor.epoch;
+                self.split = split(&self.recipe, &self.options, 0)?;
+                Ok(())
+            });
+            (self.next, self.first) = (0, 0);
+            if let Err(error) = advanced {
+                self.epochs_left = Some(0);
+                return Some(Err(error));
+            }
+        }
+        None
+    }
+}
+
+/// The steps as the reader takes them: one run of positions each.
+pub struct Runs {
+    steps: Steps,
+    /// The plan of the epoch of the last step.
+    plan: Option<(u32, Arc<dyn crate::reader::Plan>)>,
+}
+
+impl Runs {
+    pub fn new(steps: Steps) -> Self {
+        Self { steps, plan: None }
+    }
+
+    fn run(&mut self, step: &Step) -> Result<Run> {
+        let plan = match &self.plan {
+            Some((epoch, plan)) if *epoch == step.epoch => Arc::clone(plan),
+            _ => {
+                let recipe = &self.steps.recipe;
+                let plan: Arc<dyn crate::reader::Plan> =
+                    Arc::new(recipe.plan(recipe.epoch(step.epoch)?, 0, 1));
+                self.plan = Some((step.epoch, Arc::clone(&plan)));
+                plan
+            }
+        };
+        let count = usize::try_from(step.rows)
+            .map_err(|_| crate::error::CacheError::internal("a batch beyond memory"))?;
+        Ok(Run {
+            plan,
+            start: step.start,
+            count,
+        })
+    }
+}
+
+impl Iterator for Runs {
+    type Item = Result<Run>;
+
+    fn next(&mut self) -> Option<Result<Run>> {
+        let step = self.steps.next()?;
+        Some(step.and_then(|step| self.run(&step)))
+    }
+}

@@ -3,10 +3,13 @@
 mod arrow;
 mod dataset;
 mod errors;
+mod ingest;
 mod iterator;
 mod options;
 mod sample;
 mod signals;
+mod source;
+mod writer;
 
 use pyo3::pymodule;
 
@@ -19,4 +22,6 @@ mod _dataset_rt {
     use super::dataset::CachedDataset;
     #[pymodule_export]
     use super::iterator::SampleIterator;
+    #[pymodule_export]
+    use super::writer::write_cache;
 }

@@ -1,7 +1,7 @@
 //! The progress line of a write. It only shows counters; nothing depends on it.
 
 use std::io::{IsTerminal, stderr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -11,7 +11,11 @@ use super::profiler::Profile;
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    shown: Option<Instant>,
 }
+
+/// Shortest time between two changes of the line.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 impl Progress {
     /// Starts a line for this many sources. It stays hidden unless `enabled` and standard error is a terminal.
@@ -19,6 +23,7 @@ impl Progress {
         if !enabled || !stderr().is_terminal() {
             return Self {
                 bar: ProgressBar::hidden(),
+                shown: None,
             };
         }
         let bar =
@@ -27,14 +32,15 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(line) {
             bar.set_style(style);
         }
-        Self { bar }
+        Self { bar, shown: None }
     }
 
-    /// Shows what the counters say now. Cheap when hidden.
-    pub fn update(&self, source: &str, profile: &Profile) {
-        if self.bar.is_hidden() {
+    /// Shows what the counters say, now and then. Cheap enough to be called for every chunk.
+    pub fn update(&mut self, source: &str, profile: &Profile) {
+        if self.bar.is_hidden() || self.shown.is_some_and(|shown| shown.elapsed() < INTERVAL) {
             return;
         }
+        self.shown = Some(Instant::now());
         let (samples, bytes) = profile.committed();
         self.bar
             .set_message(describe(source, samples, bytes, profile.elapsed()));
@@ -76,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_hidden_line_takes_every_call() {
-        let progress = Progress::new(2, false);
+        let mut progress = Progress::new(2, false);
         progress.update("train", &Profile::default());
         progress.source_done();
         progress.finish();

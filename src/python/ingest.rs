@@ -1,0 +1,341 @@
+//! Samples out of Python objects: payload bytes by the buffer protocol, metadata by exact types.
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyAttributeError, PyOverflowError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
+
+use super::source::type_name;
+use crate::error::CacheError;
+use crate::format::columns::Value;
+use crate::writer::{CacheWriter, Row};
+
+/// Why a source's cache is not written.
+pub enum Fault {
+    /// The core refused.
+    Core(CacheError),
+    /// Code of the source raised an exception.
+    Raised(PyErr),
+    /// An exception for the caller, above all sources.
+    Caller(PyErr),
+}
+
+impl From<CacheError> for Fault {
+    fn from(error: CacheError) -> Self {
+        Self::Core(error)
+    }
+}
+
+impl From<PyErr> for Fault {
+    fn from(exception: PyErr) -> Self {
+        Self::Raised(exception)
+    }
+}
+
+/// Takes the samples of one source.
+pub struct Ingest<'py> {
+    /// The class that most sources yield.
+    cache_input: Bound<'py, PyAny>,
+    /// Column names as dictionary keys, in column order; none before the first sample.
+    keys: Option<Vec<Bound<'py, PyString>>>,
+    scalars: Scalars<'py>,
+}
+
+/// The scalar types of NumPy that are taken, and one that only looks like them; none while NumPy is not loaded.
+struct Scalars<'py> {
+    taken: Option<(Bound<'py, PyTuple>, Bound<'py, PyAny>)>,
+}
+
+impl<'py> Ingest<'py> {
+    /// Ready for the first sample; `writer` may already have declared columns.
+    pub fn new(py: Python<'py>, writer: &CacheWriter) -> PyResult<Self> {
+        let cache_input = py.import("dataset_rt.records")?.getattr("CacheInput")?;
+        Ok(Self {
+            cache_input,
+            keys: writer.columns().map(|names| keys(py, names)),
+            scalars: Scalars { taken: None },
+        })
+    }
+
+    /// Takes one item of a source. True if the writer wants its chunk to be submitted.
+    pub fn push(
+        &mut self,
+        writer: &mut CacheWriter,
+        item: &Bound<'py, PyAny>,
+    ) -> Result<bool, Fault> {
+        let row = writer.rows();
+        let (data, metadata) = self.split(item, row)?;
+        let metadata = as_dict(&metadata, row)?;
+        if self.keys.is_none() {
+            writer.set_columns(names(&metadata, row)?)?;
+        }
+        let keys = self
+            .keys
+            .get_or_insert_with(|| keys(item.py(), writer.columns().unwrap_or_default()));
+        if metadata.len() != keys.len() {
+            return Err(key_fault(writer, &metadata));
+        }
+        let mut values = Vec::with_capacity(keys.len());
+        for key in &*keys {
+            match metadata.get_item(key)? {
+                Some(value) => values.push(value),
+                None => return Err(key_fault(writer, &metadata)),
+            }
+        }
+        let scalars = &mut self.scalars;
+        with_payload(&data, row, |payload| {
+            writer.push(payload, |sample| {
+                let pairs = keys.iter().zip(&values);
+                pairs
+                    .into_iter()
+                    .try_for_each(|(key, value)| set(sample, key, value, row, scalars))
+            })
+        })
+    }
+
+    /// Payload and metadata of an item.
+    fn split(
+        &self,
+        item: &Bound<'py, PyAny>,
+        row: u64,
+    ) -> Result<(Bound<'py, PyAny>, Bound<'py, PyAny>), Fault> {
+        let py = item.py();
+        if let Ok(pair) = item.cast::<PyTuple>()
+            && (item.is_exact_instance_of::<PyTuple>() || item.get_type().is(&self.cache_input))
+            && pair.len() == 2
+        {
+            return Ok((pair.get_item(0)?, pair.get_item(1)?));
+        }
+        let part = |name| {
+            item.getattr(name).map_err(|exception| {
+                if exception.is_instance_of::<PyAttributeError>(py) {
+                    let found = type_name(item);
+                    sample(
+                        row,
+                        format!("expected CacheInput(data, metadata), found {found}"),
+                    )
+                } else {
+                    Fault::Raised(exception)
+                }
+            })
+        };
+        Ok((part(intern!(py, "data"))?, part(intern!(py, "metadata"))?))
+    }
+}
+
+fn sample(row: u64, fault: String) -> Fault {
+    Fault::Core(CacheError::Sample { row, fault })
+}
+
+fn keys<'py>(py: Python<'py>, names: &[String]) -> Vec<Bound<'py, PyString>> {
+    names
+        .iter()
+        .map(|name| PyString::intern(py, name))
+        .collect()
+}
+
+/// Metadata as a dictionary; another mapping is copied into one.
+fn as_dict<'py>(metadata: &Bound<'py, PyAny>, row: u64) -> Result<Bound<'py, PyDict>, Fault> {
+    if let Ok(dict) = metadata.cast::<PyDict>() {
+        return Ok(dict.clone());
+    }
+    let Ok(mapping) = metadata.cast::<PyMapping>() else {
+        let found = type_name(metadata);
+        return Err(sample(
+            row,
+            format!("metadata is of type {found}, expected a mapping"),
+        ));
+    };
+    let dict = PyDict::new(metadata.py());
+    dict.update(mapping)?;
+    Ok(dict)
+}
+
+/// The keys of a dictionary, which must be text.
+fn names(metadata: &Bound<'_, PyDict>, row: u64) -> Result<Vec<String>, Fault> {
+    let name = |key: Bound<'_, PyAny>| match key.cast::<PyString>().map(|key| key.to_str()) {
+        Ok(Ok(name)) => Ok(name.to_owned()),
+        Ok(Err(_)) => Err(sample(
+            row,
+            format!("metadata key {key:?} is not valid Unicode"),
+        )),
+        Err(_) => Err(sample(
+            row,
+            format!(
+                "a metadata key is of type {}, expected str",
+                type_name(&key)
+            ),
+        )),
+    };
+    metadata.keys().iter().map(name).collect()
+}
+
+fn key_fault(writer: &CacheWriter, metadata: &Bound<'_, PyDict>) -> Fault {
+    match names(metadata, writer.rows()) {
+        Ok(found) => {
+            let found: Vec<&str> = found.iter().map(String::as_str).collect();
+            Fault::Core(writer.key_fault(&found))
+        }
+        Err(fault) => fault,
+    }
+}
+
+/// Gives the bytes of a payload to `take`.
+#[expect(unsafe_code, reason = "the buffer protocol is a pointer and a length")]
+fn with_payload<T>(
+    data: &Bound<'_, PyAny>,
+    row: u64,
+    take: impl FnOnce(&[u8]) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return take(bytes.as_bytes());
+    }
+    let Ok(buffer) = PyUntypedBuffer::get(data) else {
+        let advice = match data.is_instance_of::<PyString>() {
+            true => "; encode text to bytes first",
+            false => "",
+        };
+        let found = type_name(data);
+        return Err(sample(
+            row,
+            format!(
+                "data is of type {found}, expected bytes, bytearray, memoryview or another contiguous buffer{advice}"
+            ),
+        ));
+    };
+    if !buffer.is_c_contiguous() {
+        let advice = "expected one in C order; copy it first";
+        return Err(sample(row, format!("data is a buffer with gaps, {advice}")));
+    }
+    if buffer.format().to_bytes().contains(&b'O') {
+        return Err(sample(
+            row,
+            "data is a buffer of Python objects, expected plain bytes".to_owned(),
+        ));
+    }
+    let len = buffer.len_bytes();
+    let pointer = buffer.buf_ptr().cast::<u8>().cast_const();
+    if len == 0 || pointer.is_null() {
+        return take(&[]);
+    }
+    // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which is after
+    // the call; C order means that they are adjacent. `take` copies them while this thread is attached and runs no
+    // Python code before it has copied, so no Python code of this thread changes them meanwhile; a source whose other
+    // threads write into a payload they have just handed over breaks the rules of the buffer protocol.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
+    take(bytes)
+}
+
+/// Gives one metadata value to the sample.
+fn set<'py>(
+    sample: &mut Row<'_>,
+    key: &Bound<'py, PyString>,
+    value: &Bound<'py, PyAny>,
+    row: u64,
+    scalars: &mut Scalars<'py>,
+) -> Result<(), Fault> {
+    if value.is_none() {
+        return Ok(sample.set(Value::Null)?);
+    }
+    if value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>()
+    {
+        return set_builtin(sample, key, value, row);
+    }
+    if scalars.take(value)? {
+        let item = value.call_method0(intern!(value.py(), "item"))?;
+        // The widest floats of NumPy give themselves back.
+        if item.get_type().is(&value.get_type()) {
+            return Err(refused(
+                key,
+                row,
+                "bool, int, float, str or None",
+                type_name(value),
+            ));
+        }
+        return set_builtin(sample, key, &item, row);
+    }
+    set_builtin(sample, key, value, row)
+}
+
+/// A value of a built-in type or of a class derived from one.
+fn set_builtin(
+    sample: &mut Row<'_>,
+    key: &Bound<'_, PyString>,
+    value: &Bound<'_, PyAny>,
+    row: u64,
+) -> Result<(), Fault> {
+    if let Ok(text) = value.cast::<PyString>() {
+        let Ok(text) = text.to_str() else {
+            return Err(refused(
+                key,
+                row,
+                "valid Unicode",
+                "a str with lone surrogates".to_owned(),
+            ));
+        };
+        return Ok(sample.set(Value::Str(text))?);
+    }
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(sample.set(Value::Bool(flag.is_true()))?);
+    }
+    if let Ok(number) = value.cast::<PyInt>() {
+        return match number.extract::<i64>() {
+            Ok(number) => Ok(sample.set(Value::Int(number))?),
+            Err(exception) if exception.is_instance_of::<PyOverflowError>(value.py()) => {
+                let found = "an int beyond 64 bits".to_owned();
+                Err(refused(key, row, "an int from -2^63 to 2^63 - 1", found))
+            }
+            Err(exception) => Err(exception.into()),
+        };
+    }
+    if let Ok(number) = value.cast::<PyFloat>() {
+        return Ok(sample.set(Value::Float(number.value()))?);
+    }
+    Err(refused(
+        key,
+        row,
+        "bool, int, float, str or None",
+        type_name(value),
+    ))
+}
+
+fn refused(key: &Bound<'_, PyString>, row: u64, expected: &str, found: String) -> Fault {
+    Fault::Core(CacheError::MetadataValue {
+        row,
+        column: key.to_string_lossy().into_owned(),
+        expected: expected.to_owned(),
+        found,
+    })
+}
+
+impl<'py> Scalars<'py> {
+    /// Whether a value is a NumPy scalar that has an equal built-in value.
+    fn take(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if self.taken.is_none() {
+            self.look(value.py())?;
+        }
+        match &self.taken {
+            None => Ok(false),
+            // A time difference is derived from the integers, but is none.
+            Some((taken, not)) => Ok(value.is_instance(taken)? && !value.is_instance(not)?),
+        }
+    }
+
+    /// Finds the types if NumPy is loaded; if it is not, no value can be of it.
+    fn look(&mut self, py: Python<'py>) -> PyResult<()> {
+        let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>();
+        let Some(numpy) = modules.map_err(PyErr::from)?.get_item("numpy")? else {
+            return Ok(());
+        };
+        let types = ["bool_", "integer", "floating", "str_"].map(|name| numpy.getattr(name));
+        let types = types.into_iter().collect::<PyResult<Vec<_>>>()?;
+        let all_types = types.iter().all(|found| found.is_instance_of::<PyType>());
+        if all_types {
+            self.taken = Some((PyTuple::new(py, types)?, numpy.getattr("timedelta64")?));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,383 @@
+//! `write_cache`: sources pulled one after the other in the calling thread, each into its own cache.
+
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use super::errors::to_pyerr;
+use super::ingest::{Fault, Ingest};
+use super::signals::{Stopped, stoppable};
+use super::source::{Source, describe};
+use crate::error::{CacheError, Result};
+use crate::format::compression::Algorithm;
+use crate::format::manifest::Compression;
+use crate::store::cache::Cache;
+use crate::store::locality;
+use crate::store::lock::CacheLock;
+use crate::store::pool::FilePool;
+use crate::store::validate::validate;
+use crate::store::vfs::OsVfs;
+use crate::types::Io;
+use crate::writer::profiler::{Profile, Stage};
+use crate::writer::progress::Progress;
+use crate::writer::{CacheWriter, WriteRequest, WriterOptions};
+
+/// `WriterConfig` as it crosses into Rust: once, as JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriterConfig {
+    prefetch_size: u64,
+    num_threads: u64,
+    max_shard_bytes: u64,
+    shard_compression: CompressionConfig,
+    show_progress: bool,
+    validate_cache: bool,
+    profiler: ProfilerConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CompressionConfig {
+    algo: Algorithm,
+    ratio: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfilerConfig {
+    enabled: bool,
+    path: PathBuf,
+}
+
+/// Everything that the sources of one call share.
+struct Job {
+    base: PathBuf,
+    options: WriterOptions,
+    reuse: bool,
+    validate: bool,
+    timed: bool,
+    profile: Arc<Profile>,
+}
+
+/// A cache that is there now.
+struct Done {
+    path: PathBuf,
+    reused: bool,
+}
+
+/// Per source: whether its cache is there, its name, and the path or the reason.
+type Outcome = (bool, String, OsString);
+
+/// Writes one cache per source; the outcomes are in the order of the sources.
+///
+/// With `reuse_existing`, a cache that exists is opened, checked and counted as a success, and a cache that another
+/// process is writing is waited for. Without, both are errors of that source.
+#[pyfunction]
+pub fn write_cache(
+    py: Python<'_>,
+    sources: Vec<Bound<'_, PyAny>>,
+    base: PathBuf,
+    writer_config: &str,
+    reuse_existing: bool,
+) -> PyResult<Vec<Outcome>> {
+    let config: WriterConfig = serde_json::from_str(writer_config).map_err(|error| {
+        let expected = "the fields of WriterConfig";
+        to_pyerr(CacheError::option("writer_config", expected, error))
+    })?;
+    let options = WriterOptions::new(
+        config.prefetch_size,
+        config.num_threads,
+        config.max_shard_bytes,
+        Compression {
+            algo: config.shard_compression.algo,
+            ratio: config.shard_compression.ratio,
+        },
+    )
+    .map_err(to_pyerr)?;
+    let job = Job {
+        base,
+        options,
+        reuse: reuse_existing,
+        validate: config.validate_cache,
+        timed: config.profiler.enabled,
+        profile: Arc::default(),
+    };
+    let mut progress = Progress::new(sources.len() as u64, config.show_progress);
+    let outcome = write_all(py, sources, &job, &mut progress);
+    progress.finish();
+    if config.profiler.enabled {
+        let status = match &outcome {
+            Ok(outcomes) if outcomes.iter().all(|(success, ..)| *success) => "ok",
+            Ok(_) => "failed",
+            Err(_) => "interrupted",
+        };
+        if let Err(error) = job.profile.write_report(&config.profiler.path, status) {
+            warn(py, &error)?;
+        }
+    }
+    outcome
+}
+
+/// A report that cannot be written must not hide what became of the caches.
+fn warn(py: Python<'_>, error: &CacheError) -> PyResult<()> {
+    let text = CString::new(error.to_string()).unwrap_or_default();
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
+}
+
+fn write_all(
+    py: Python<'_>,
+    sources: Vec<Bound<'_, PyAny>>,
+    job: &Job,
+    progress: &mut Progress,
+) -> PyResult<Vec<Outcome>> {
+    let sources = sources.into_iter().enumerate();
+    let sources = sources
+        .map(|(position, object)| Source::inspect(position, object))
+        .collect::<PyResult<Vec<_>>>()?;
+    let mut names: Vec<&str> = sources.iter().flatten().map(|s| s.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(name) = names.iter().zip(names.iter().skip(1)).find(|(a, b)| a == b) {
+        return Err(to_pyerr(CacheError::SourceName {
+            name: (*name.0).to_owned(),
+            fault: "two sources have it, and each needs a directory of its own".to_owned(),
+        }));
+    }
+    let mut outcomes = Vec::with_capacity(sources.len());
+    for source in sources {
+        let (label, outcome) = match source {
+            Err(bad) => (bad.label, Err(bad.fault)),
+            Ok(source) => {
+                let outcome = job.cache(py, &source, progress);
+                (source.name, settle(py, outcome)?)
+            }
+        };
+        progress.source_done();
+        let (status, detail) = match &outcome {
+            Ok(done) if done.reused => ("reused", done.path.clone().into_os_string()),
+            Ok(done) => ("written", done.path.clone().into_os_string()),
+            Err(fault) => ("error", fault.into()),
+        };
+        job.profile
+            .note_source(&label, status, &detail.to_string_lossy());
+        outcomes.push((outcome.is_ok(), label, detail));
+    }
+    Ok(outcomes)
+}
+
+/// What a source's failure means: a reason for its result, or an exception for the caller.
+fn settle(
+    py: Python<'_>,
+    outcome: std::result::Result<Done, Failed>,
+) -> PyResult<std::result::Result<Done, String>> {
+    match outcome {
+        Ok(done) => Ok(Ok(done)),
+        Err(Failed { fault, row }) => match fault {
+            Fault::Core(error) => Ok(Err(error.to_string())),
+            Fault::Raised(exception) => {
+                Ok(Err(format!("sample {row}: {}", describe(py, exception)?)))
+            }
+            Fault::Caller(exception) => Err(exception),
+        },
+    }
+}
+
+/// How a source failed, and how many samples it had given.
+struct Failed {
+    fault: Fault,
+    row: u64,
+}
+
+impl<F: Into<Fault>> From<F> for Failed {
+    fn from(fault: F) -> Self {
+        let fault = fault.into();
+        Self { fault, row: 0 }
+    }
+}
+
+impl From<Stopped> for Fault {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Signal(exception) => Self::Caller(exception),
+            Stopped::Failed(error) => Self::Core(error),
+        }
+    }
+}
+
+impl Job {
+    /// Brings about the cache of one source.
+    fn cache(
+        &self,
+        py: Python<'_>,
+        source: &Source<'_>,
+        progress: &mut Progress,
+    ) -> std::result::Result<Done, Failed> {
+        let path = self.base.join(&source.name);
+        if fs::symlink_metadata(&path).is_ok() {
+            return self.existing(py, source, &path);
+        }
+        let lock = if self.reuse {
+            let name = source.name.as_str();
+            let lock = stoppable(py, |interrupt| {
+                CacheLock::acquire(&self.base, name, &mut |_| interrupt())
+            })?;
+            // Whoever held the lock may have written the cache meanwhile.
+            if fs::symlink_metadata(&path).is_ok() {
+                drop(lock);
+                return self.existing(py, source, &path);
+            }
+            lock
+        } else {
+            CacheLock::try_acquire(&self.base, &source.name)?
+        };
+        let request = WriteRequest {
+            vfs: Arc::new(OsVfs),
+            base: &self.base,
+            name: &source.name,
+            options: self.options,
+            schema: source.schema.clone(),
+            source_version: source.version.clone(),
+            lock,
+            profile: Arc::clone(&self.profile),
+        };
+        let mut writer = stoppable(py, |_| CacheWriter::create(request))?;
+        if let Err(fault) = self.pull(py, source, &mut writer, progress) {
+            let row = writer.rows();
+            py.detach(|| drop(writer));
+            return Err(Failed { fault, row });
+        }
+        match stoppable(py, |interrupt| writer.finish(interrupt)) {
+            Ok(summary) => Ok(Done {
+                path: summary.path,
+                reused: false,
+            }),
+            // Without locks two processes may both have written it: the first one's cache serves both.
+            Err(Stopped::Failed(CacheError::Exists { .. })) if self.reuse => {
+                self.existing(py, source, &path)
+            }
+            Err(stopped) => Err(Fault::from(stopped).into()),
+        }
+    }
+
+    /// Feeds the whole source to the writer.
+    fn pull<'py>(
+        &self,
+        py: Python<'py>,
+        source: &Source<'py>,
+        writer: &mut CacheWriter,
+        progress: &mut Progress,
+    ) -> std::result::Result<(), Fault> {
+        let mut ingest = Ingest::new(py, writer)?;
+        let mut items = source.object.try_iter()?;
+        let mut clock = Clock::new(self.timed);
+        loop {
+            let next = items.next();
+            clock.lap(Stage::SourceWait);
+            let Some(item) = next else {
+                clock.flush(&self.profile);
+                return Ok(());
+            };
+            let is_full = ingest.push(writer, &item?)?;
+            clock.lap(Stage::Ingest);
+            if is_full {
+                clock.flush(&self.profile);
+                // A source written in C never gives Python the chance to notice a signal.
+                py.check_signals().map_err(Fault::Caller)?;
+                stoppable(py, |interrupt| writer.submit(interrupt))?;
+                progress.update(&source.name, &self.profile);
+                clock.restart();
+            }
+        }
+    }
+
+    /// A cache that exists already: good to use, or a reason why not. It is never changed.
+    fn existing(
+        &self,
+        py: Python<'_>,
+        source: &Source<'_>,
+        path: &Path,
+    ) -> std::result::Result<Done, Failed> {
+        if !self.reuse {
+            return Err(CacheError::Exists {
+                path: path.to_path_buf(),
+            }
+            .into());
+        }
+        let version = source.version.as_deref();
+        stoppable(py, |_| check_existing(path, version, self.validate))?;
+        Ok(Done {
+            path: path.to_path_buf(),
+            reused: true,
+        })
+    }
+}
+
+/// Opens a cache that is to be reused, and checks that it holds the wanted version; in full if asked to.
+fn check_existing(path: &Path, version: Option<&str>, in_full: bool) -> Result<()> {
+    let io = locality::resolve(Io::Auto, path);
+    let cache = Cache::open(path, io, Arc::new(FilePool::new(io)))?;
+    let found = cache.manifest().source_version.as_deref();
+    if let Some(expected) = version
+        && found != Some(expected)
+    {
+        return Err(CacheError::SourceVersion {
+            path: path.to_path_buf(),
+            expected: expected.to_owned(),
+            found: found.unwrap_or("none").to_owned(),
+        });
+    }
+    if in_full {
+        validate(&cache)?;
+    }
+    Ok(())
+}
+
+/// Splits the time of this thread between the source and us, if anybody wants to know.
+struct Clock {
+    last: Option<Instant>,
+    waited: Duration,
+    ingested: Duration,
+}
+
+impl Clock {
+    fn new(enabled: bool) -> Self {
+        Self {
+            last: enabled.then(Instant::now),
+            waited: Duration::ZERO,
+            ingested: Duration::ZERO,
+        }
+    }
+
+    /// Counts the time since the last call to `stage`.
+    fn lap(&mut self, stage: Stage) {
+        if let Some(last) = &mut self.last {
+            let now = Instant::now();
+            let spent = now.duration_since(*last);
+            *last = now;
+            match stage {
+                Stage::SourceWait => self.waited += spent,
+                _ => self.ingested += spent,
+            }
+        }
+    }
+
+    /// Leaves out the time since the last call.
+    fn restart(&mut self) {
+        if let Some(last) = &mut self.last {
+            *last = Instant::now();
+        }
+    }
+
+    /// Hands the times of a chunk over.
+    fn flush(&mut self, profile: &Profile) {
+        if self.last.is_some() {
+            profile.add(Stage::SourceWait, std::mem::take(&mut self.waited));
+            profile.add(Stage::Ingest, std::mem::take(&mut self.ingested));
+        }
+    }
+}

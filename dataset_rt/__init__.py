@@ -2,6 +2,7 @@
 
 from dataset_rt import errors
 from dataset_rt.api import (
+    CachedBatch,
     CachedDataset,
     CachedSample,
     CacheInput,
@@ -29,6 +30,7 @@ __all__ = [
     "CacheWriteError",
     "CacheWriteResult",
     "CacheWriteSuccess",
+    "CachedBatch",
     "CachedDataset",
     "CachedSample",
     "ReaderConfig",

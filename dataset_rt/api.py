@@ -1,6 +1,7 @@
 """The public surface on one page."""
 
 from dataset_rt.adapters.torch import SizedTorchIterableDataset
+from dataset_rt.batch import CachedBatch
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
 from dataset_rt.records import (
@@ -25,6 +26,7 @@ __all__ = [
     "CacheWriteError",
     "CacheWriteResult",
     "CacheWriteSuccess",
+    "CachedBatch",
     "CachedDataset",
     "CachedSample",
     "ReaderConfig",

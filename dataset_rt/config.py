@@ -94,8 +94,21 @@ class ReaderConfig(_Config):
     """Reader threads of one iterator; the order does not depend on it."""
 
     shuffle: bool = True
-    """`True` draws `len(dataset)` samples with replacement, each with probability in proportion to its weight;
-    `False` delivers every sample once, in table order."""
+    """`True` draws samples by weight; `False` delivers every sample once, in table order."""
+
+    replacement: bool = True
+    """With `shuffle=True`: `True` draws with replacement, each sample with probability in proportion to its weight, so
+    that one may come twice and another not at all; `False` delivers each sample its expected number of times, rounded
+    down or up, which with equal weights is a permutation."""
+
+    epoch_length: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    """Samples of an epoch over all ranks; `None` is the number of samples of the dataset."""
+
+    rank: Annotated[int, Field(ge=0)] = 0
+    """Number of this consumer among those that share one order; see `dataset_rt.adapters.ranks`."""
+
+    world_size: Annotated[int, Field(gt=0, lt=1 << 31)] = 1
+    """Number of consumers that share the order. Processes that need equal samples use equal ranks."""
 
     validate_cache: bool = False
     """Whether opening reads every file in full and compares everything that is stored twice."""
@@ -105,3 +118,11 @@ class ReaderConfig(_Config):
 
     io: Literal["auto", "mmap", "pread"] = "auto"
     """`"mmap"` maps files, `"pread"` reads them; `"auto"` maps on local file systems and reads on network ones."""
+
+    @model_validator(mode="after")
+    def _rank_exists(self) -> ReaderConfig:
+        if self.rank >= self.world_size:
+            raise ValueError(
+                f"rank must be 0 to {self.world_size - 1} with world_size {self.world_size}, found {self.rank}"
+            )
+        return self

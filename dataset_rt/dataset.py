@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from dataset_rt import _dataset_rt as native
@@ -21,7 +22,9 @@ from dataset_rt.records import (
 from dataset_rt.writer import write_or_reuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from dataset_rt.adapters.torch import SizedTorchIterableDataset
     from dataset_rt.config import ReaderConfig
@@ -30,6 +33,18 @@ if TYPE_CHECKING:
 __all__ = ["CachedDataset"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
+
+_Parts: TypeAlias = "tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None, str]"
+"""Chosen rows, bits of the weights, and state as JSON."""
+
+
+def _json(config: ReaderConfig) -> str:
+    return config.model_dump_json()
+
+
+def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns that Rust reads; it reports the ones that are missing."""
+    return frame.select([name for name in ("cache_id", "sample_id", "weight") if name in frame.columns])
 
 
 class CachedDataset:
@@ -60,7 +75,31 @@ class CachedDataset:
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
         self.cache_paths = [Path(path) for path in paths]
         self.reader_config = reader_config
-        self._native = native.CachedDataset(self.cache_paths, reader_config.model_dump_json())
+        self._unpickled: _Parts | None = None
+        self._opened: native.CachedDataset | None = native.CachedDataset(
+            self.cache_paths, _json(reader_config)
+        )
+
+    @property
+    def _native(self) -> native.CachedDataset:
+        """The open dataset; one that came from another process opens its caches now."""
+        if self._opened is None:
+            opened = native.CachedDataset(self.cache_paths, _json(self.reader_config))
+            if self._unpickled is not None:
+                opened.restore(*self._unpickled)
+            self._opened = opened
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: paths, configuration, chosen rows, weights and position; no file, no thread."""
+        rows, weights, state = self._native.parts()
+        arrays = [None if part is None else np.frombuffer(part, dtype=np.uint64) for part in (rows, weights)]
+        return {
+            "cache_paths": [path.absolute() for path in self.cache_paths],
+            "reader_config": self.reader_config,
+            "_unpickled": (*arrays, state),
+            "_opened": None,
+        }
 
     @classmethod
     def from_cache_sources(
@@ -105,15 +144,16 @@ class CachedDataset:
         """Return the number of samples over all caches."""
         return len(self._native)
 
-    def __iter__(self) -> Iterator[CachedSample]:
+    def __iter__(self) -> native.SampleIterator:
         """Start the next epoch.
 
         With `shuffle=True` the epoch has `len(self)` draws with replacement, weighted by the weights of this moment: a
         sample may come more than once and another not at all. With `shuffle=False` every sample comes once, in table
-        order. The first iterator is epoch 0, each new one the next; `set_epoch` chooses another.
+        order. The first iterator is epoch 0, each new one the next; `set_epoch` chooses another. With several ranks,
+        rank `r` gets positions `r`, `r + world_size`, and so on.
 
         Returns:
-            An iterator of `CachedSample`. Worker threads read ahead up to `prefetch_size` samples; they stop when the
+            An iterator of `CachedSample`, with `state_dict`, `load_state_dict` and `close`. Worker threads read ahead up to `prefetch_size` samples; they stop when the
             iterator is closed, exhausted or dropped.
 
         Raises:
@@ -141,6 +181,129 @@ class CachedDataset:
             epoch: 0 to 2**32 - 2.
         """
         self._native.set_epoch(epoch)
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        remainder: Literal["keep", "drop", "pad"] = "keep",
+        epochs: int | None = 1,
+    ) -> native.BatchIterator:
+        """Start the next epoch in batches.
+
+        Positions are cut into global batches of `batch_size * world_size`, and each rank takes its contiguous slice, so
+        every rank makes the same number of steps, and joining the ranks' batches step by step gives the order itself.
+
+        Args:
+            batch_size: Rows of a full batch on this rank.
+            remainder: What happens to positions that do not fill a global batch: `"keep"` makes the last one short,
+                split evenly in rank order, so that a rank may get no rows; `"drop"` leaves them out; `"pad"` fills up
+                with the first positions of the epoch and marks them in `valid`.
+            epochs: Epochs to deliver; `None` never ends.
+
+        Returns:
+            An iterator of `CachedBatch`, with `state_dict`, `load_state_dict` and `close`.
+
+        Raises:
+            ConfigError: `batch_size` is 0 or `remainder` is not one of the three.
+        """
+        batches = self._native.batches(batch_size, remainder, epochs)
+        if epochs != 0 and batches.remaining() == 0 and len(self) > 0:
+            warnings.warn(
+                f"no batch of {batch_size} rows on each of {self.reader_config.world_size} ranks fits into "
+                f"{self._native.epoch_length()} positions, and remainder={remainder!r} leaves the rest out",
+                stacklevel=2,
+            )
+        return batches
+
+    def filter(self, predicate: pl.Expr) -> CachedDataset:
+        """Return a view of the rows for which a Polars expression over `samples_metadata()` holds.
+
+        The view shares the open caches; its rows, weights, epochs and state are its own.
+
+        Args:
+            predicate: A boolean expression over the columns of `samples_metadata()`.
+
+        Example:
+            >>> ones = dataset.filter(pl.col("label") == 1)
+            >>> set(ones.samples_metadata()["label"])
+            {1}
+        """
+        return self.select(self.samples_metadata().filter(predicate))
+
+    def select(self, frame: pl.DataFrame) -> CachedDataset:
+        """Return a view of the rows that `frame` names, in its order.
+
+        Args:
+            frame: Columns `cache_id` and `sample_id`: any subset of this dataset's rows, in any order, with any
+                repetition; optional column `weight`, otherwise rows keep their weights. Other columns are not read.
+
+        Returns:
+            A dataset over the same open caches with rows, weights, epochs and state of its own.
+
+        Raises:
+            WeightsError: A row is not one of this dataset's, or a weight is not positive and finite.
+        """
+        view = CachedDataset.__new__(CachedDataset)
+        view.cache_paths = self.cache_paths
+        view.reader_config = self.reader_config
+        view._unpickled = None  # noqa: SLF001 (a view is one of us)
+        view._opened = self._native.select(_identity_and_weight(frame))  # noqa: SLF001
+        return view
+
+    def order(self, epoch: int = 0, start: int = 0, stop: int | None = None) -> pl.DataFrame:
+        """Return which samples an epoch delivers, without reading payloads.
+
+        Args:
+            epoch: Epoch.
+            start: First position, over all ranks.
+            stop: Position after the last; `None` is the end of the epoch.
+
+        Returns:
+            Columns `position`, `cache_id`, `sample_id` (u64), in delivery order.
+
+        Raises:
+            IndexError: The epoch has no such positions (`RowIndexError`).
+        """
+        caches, samples = self._native.order(epoch, start, stop)
+        return pl.DataFrame(
+            {
+                "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
+                "cache_id": np.frombuffer(caches, dtype=np.uint64),
+                "sample_id": np.frombuffer(samples, dtype=np.uint64),
+            }
+        )
+
+    def rows(self, epoch: int = 0, start: int = 0, stop: int | None = None) -> NDArray[np.uint64]:
+        """Return which rows of `samples_metadata()` an epoch delivers: `order()` as row numbers, at the sampler's speed.
+
+        Raises:
+            IndexError: The epoch has no such positions (`RowIndexError`).
+        """
+        return np.frombuffer(self._native.rows(epoch, start, stop), dtype=np.uint64)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where to resume: after what the last iterator handed out, or where the next one starts.
+
+        Returns:
+            A small dictionary of strings and numbers, fit for JSON and the same on all ranks after equally many steps. It
+            names the contents, rows and weights it belongs to, and is valid for any number of ranks and workers and any
+            batch size.
+        """
+        return self._native.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, ignore: Sequence[str] = ()) -> None:
+        """Make the next iterator start where `state` was taken.
+
+        Args:
+            state: What `state_dict` of a dataset, iterator or batch returned.
+            ignore: Fields that may differ, such as `"weights"` after an edit that is meant to count from here on.
+
+        Raises:
+            StateMismatchError: The state belongs to other contents, rows, weights, seed or recipe; the error lists each
+                field that differs with both values, and nothing changes.
+        """
+        self._native.load_state_dict(dict(state), list(ignore))
 
     def samples_metadata(self) -> pl.DataFrame:
         """Return the samples metadata table: one row per sample.
@@ -172,13 +335,14 @@ class CachedDataset:
             >>> table = dataset.samples_metadata()
             >>> dataset.set_samples_metadata(table.with_columns(weight=1.0 / pl.len().over("label")))
         """
-        columns = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
-        self._native.set_samples_metadata(frame.select(columns))
+        self._native.set_samples_metadata(_identity_and_weight(frame))
 
     def weight_table(self) -> pl.DataFrame:
         """Return `samples_metadata()`; the old name, deprecated."""
         warnings.warn(
-            "CachedDataset.weight_table() is deprecated; use samples_metadata()", DeprecationWarning, stacklevel=2
+            "CachedDataset.weight_table() is deprecated; use samples_metadata()",
+            DeprecationWarning,
+            stacklevel=2,
         )
         return self.samples_metadata()
 

@@ -410,7 +410,7 @@ impl Dataset {
     }
 
     /// What a copy in another process needs besides paths and options: chosen rows, weights, and where it stands.
-    pub fn parts(&self) -> Result<(ActiveRows, Weights, Cursor, SavedState)> {
+    pub fn parts(&self) -> Result<(ActiveRows, Weights, SavedState)> {
         let state = self.state()?;
         let recipe = Arc::clone(&state.recipe);
         let next = state.next;
@@ -418,7 +418,6 @@ impl Dataset {
         Ok((
             recipe.rows.clone(),
             recipe.weights.clone(),
-            next,
             recipe.state(next),
         ))
     }

@@ -17,6 +17,7 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, SchemaRef};
 
 use super::columns::{Column, Value};
+use super::row::Rows;
 use super::schema::{Kind, Schema};
 
 /// Bytes after the footer: its length and the closing magic.
@@ -97,6 +98,24 @@ fn to_array(column: &Column, kind: Kind) -> ArrayRef {
             },
         ))),
     }
+}
+
+/// One batch from decoded rows, `len` long.
+pub fn rows_to_batch(rows: &Rows, schema: &Schema, len: usize) -> Result<RecordBatch, ArrowError> {
+    let width = schema.columns().len();
+    let mut columns: Vec<Column> = schema
+        .columns()
+        .iter()
+        .map(|spec| Column::new(Some(spec.kind)))
+        .collect();
+    for row in 0..len {
+        for (column, value) in columns.iter_mut().zip(rows.row(row, width)) {
+            column
+                .push(value)
+                .map_err(|(_, found)| ArrowError::SchemaError(format!("a row holds {found}")))?;
+        }
+    }
+    to_batch(&columns, schema, len)
 }
 
 /// The same rows under a schema that became known later: a column may have turned nullable, and a column without any

@@ -3,21 +3,41 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_buffer::ScalarBuffer;
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use super::arrow::{ArrowTable, import};
+use super::batches::BatchIterator;
+use super::buffer::NativeArray;
 use super::errors::to_pyerr;
 use super::iterator::SampleIterator;
-use super::options;
 use super::sample::SampleBuilder;
-use crate::dataset::Dataset;
+use super::{options, state};
+use crate::dataset::{ActiveRows, BatchOptions, Dataset, SavedState, Weights};
 use crate::error::CacheError;
+use crate::format::schema::Schema;
 
 /// Open caches and the state of their sampling.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct CachedDataset {
     inner: Dataset,
     builder: Arc<SampleBuilder>,
+    schema: Arc<Schema>,
+    ranks: (u64, u64),
+}
+
+impl CachedDataset {
+    fn wrap(py: Python<'_>, inner: Dataset, ranks: (u64, u64)) -> PyResult<Self> {
+        let schema = Arc::new(inner.schema().map_err(to_pyerr)?);
+        let builder = Arc::new(SampleBuilder::new(py, &schema)?);
+        Ok(Self {
+            inner,
+            builder,
+            schema,
+            ranks,
+        })
+    }
 }
 
 #[pymethods]
@@ -29,22 +49,48 @@ impl CachedDataset {
         let inner = py
             .detach(|| Dataset::open(&paths, options))
             .map_err(to_pyerr)?;
-        let builder = Arc::new(SampleBuilder::new(py, inner.schema())?);
-        Ok(Self { inner, builder })
+        Self::wrap(py, inner, (options.ranks.rank, options.ranks.world_size))
     }
 
-    fn __len__(&self) -> usize {
-        usize::try_from(self.inner.len()).unwrap_or(usize::MAX)
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.inner.row_count().map_err(to_pyerr)?).unwrap_or(usize::MAX))
+    }
+
+    /// Positions of an epoch, over all ranks.
+    fn epoch_length(&self) -> PyResult<u64> {
+        self.inner.epoch_len().map_err(to_pyerr)
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<SampleIterator> {
-        let reader = py.detach(|| self.inner.iterate()).map_err(to_pyerr)?;
-        Ok(SampleIterator::new(reader, Arc::clone(&self.builder)))
+        let stream = py.detach(|| self.inner.samples()).map_err(to_pyerr)?;
+        Ok(SampleIterator::new(stream, Arc::clone(&self.builder)))
+    }
+
+    /// Batches of this rank; `epochs=None` never ends.
+    fn batches(
+        &self,
+        py: Python<'_>,
+        batch_size: u64,
+        remainder: &str,
+        epochs: Option<u64>,
+    ) -> PyResult<BatchIterator> {
+        let (rank, world_size) = self.ranks;
+        let options = BatchOptions {
+            batch_size,
+            remainder: options::remainder(remainder)?,
+            epochs,
+            rank,
+            world_size,
+        };
+        let stream = py
+            .detach(|| self.inner.batches(options))
+            .map_err(to_pyerr)?;
+        Ok(BatchIterator::new(stream, Arc::clone(&self.schema)))
     }
 
     /// The sample of one row; a negative row counts from the end.
     fn sample<'py>(&self, py: Python<'py>, row: i128) -> PyResult<Bound<'py, PyAny>> {
-        let len = self.inner.len();
+        let len = self.inner.row_count().map_err(to_pyerr)?;
         let wrapped = if row < 0 { row + i128::from(len) } else { row };
         let position = u64::try_from(wrapped)
             .ok()
@@ -60,12 +106,60 @@ impl CachedDataset {
         self.builder.build(py, sample)
     }
 
-    fn set_epoch(&self, epoch: u32) {
-        self.inner.set_epoch(epoch);
+    fn set_epoch(&self, epoch: u32) -> PyResult<()> {
+        self.inner.set_epoch(epoch).map_err(to_pyerr)
     }
 
-    fn next_epoch(&self) -> u32 {
-        self.inner.next_epoch()
+    /// Epoch and position where the next iterator starts.
+    fn next_position(&self) -> PyResult<(u32, u64)> {
+        let next = self.inner.next().map_err(to_pyerr)?;
+        Ok((next.epoch, next.position))
+    }
+
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let saved = py.detach(|| self.inner.saved_state()).map_err(to_pyerr)?;
+        state::to_dict(py, &saved)
+    }
+
+    fn load_state_dict(
+        &self,
+        py: Python<'_>,
+        state: &Bound<'_, PyAny>,
+        ignore: Vec<String>,
+    ) -> PyResult<()> {
+        let saved = state::from_dict(state)?;
+        py.detach(|| self.inner.load_state(&saved, &ignore))
+            .map_err(to_pyerr)
+    }
+
+    /// Active-row numbers (u64) at positions of an epoch.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        start: u64,
+        stop: Option<u64>,
+    ) -> PyResult<NativeArray> {
+        py.detach(|| self.inner.rows(epoch, start, stop))
+            .map(NativeArray::from_u64)
+            .map_err(to_pyerr)
+    }
+
+    /// Cache and sample numbers (u64) at positions of an epoch.
+    fn order(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        start: u64,
+        stop: Option<u64>,
+    ) -> PyResult<(NativeArray, NativeArray)> {
+        let (caches, samples) = py
+            .detach(|| self.inner.order(epoch, start, stop))
+            .map_err(to_pyerr)?;
+        Ok((
+            NativeArray::from_u64(caches),
+            NativeArray::from_u64(samples),
+        ))
     }
 
     fn samples_metadata(&self, py: Python<'_>) -> PyResult<ArrowTable> {
@@ -78,6 +172,55 @@ impl CachedDataset {
     fn set_samples_metadata(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<()> {
         let batches = import(table)?;
         py.detach(|| self.inner.set_samples_metadata(batches))
+            .map_err(to_pyerr)
+    }
+
+    /// A view of the rows that `table` names.
+    fn select(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let batches = import(table)?;
+        let view = py.detach(|| self.inner.select(batches)).map_err(to_pyerr)?;
+        Self::wrap(py, view, self.ranks)
+    }
+
+    /// Chosen rows, weights (either may be `None`) and the state that a copy elsewhere continues from.
+    fn parts(
+        &self,
+        py: Python<'_>,
+    ) -> PyResult<(Option<NativeArray>, Option<NativeArray>, String)> {
+        let (rows, weights, saved) = py.detach(|| self.inner.parts()).map_err(to_pyerr)?;
+        let rows = match rows {
+            ActiveRows::All => None,
+            ActiveRows::Chosen(rows) => Some(NativeArray::from_u64(rows.to_vec())),
+        };
+        let bits =
+            |weights: &ScalarBuffer<f64>| weights.iter().map(|weight| weight.to_bits()).collect();
+        let weights = weights
+            .each()
+            .map(|weights| NativeArray::from_u64(bits(weights)));
+        Ok((rows, weights, state::to_json(&saved)?))
+    }
+
+    /// Continues from the parts of another dataset over the same caches.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        rows: Option<&Bound<'_, PyAny>>,
+        weights: Option<&Bound<'_, PyAny>>,
+        state: &str,
+    ) -> PyResult<()> {
+        let rows = match rows {
+            None => ActiveRows::All,
+            Some(rows) => ActiveRows::Chosen(Arc::from(PyBuffer::<u64>::get(rows)?.to_vec(py)?)),
+        };
+        let weights = match weights {
+            None => Weights::Equal,
+            Some(weights) => {
+                let bits = PyBuffer::<u64>::get(weights)?.to_vec(py)?;
+                Weights::from_rows(bits.into_iter().map(f64::from_bits).collect())
+            }
+        };
+        let saved = SavedState::parse(state).map_err(to_pyerr)?;
+        py.detach(|| self.inner.restore(rows, weights, &saved))
             .map_err(to_pyerr)
     }
 }

@@ -1,6 +1,6 @@
 //! Iteration over the samples of an epoch.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -8,37 +8,38 @@ use pyo3::sync::MutexExt;
 use super::errors::to_pyerr;
 use super::sample::SampleBuilder;
 use super::signals::detached;
+use super::state;
+use crate::dataset::SampleStream;
 use crate::error::CacheError;
-use crate::reader::{Chunk, SampleReader};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Samples of one epoch, in order. Threads may share it: each sample goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct SampleIterator {
     builder: Arc<SampleBuilder>,
-    state: Mutex<State>,
+    stream: Arc<Mutex<SampleStream>>,
     process: u32,
 }
 
-struct State {
-    /// `None` once the epoch ended, an error was raised, or the iterator was closed.
-    reader: Option<SampleReader>,
-    chunk: Chunk,
-    position: usize,
-}
-
 impl SampleIterator {
-    /// An iterator over what `reader` delivers.
-    pub fn new(reader: SampleReader, builder: Arc<SampleBuilder>) -> Self {
-        let state = State {
-            reader: Some(reader),
-            chunk: Chunk::default(),
-            position: 0,
-        };
+    /// An iterator over what `stream` delivers.
+    pub fn new(stream: Arc<Mutex<SampleStream>>, builder: Arc<SampleBuilder>) -> Self {
         Self {
             builder,
-            state: Mutex::new(state),
+            stream,
             process: std::process::id(),
         }
+    }
+
+    /// The stream, unless its threads stayed in the parent process: waiting for them would never end.
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, SampleStream>> {
+        if self.process != std::process::id() {
+            return Err(to_pyerr(CacheError::ForkedIterator));
+        }
+        Ok(self
+            .stream
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -49,50 +50,61 @@ impl SampleIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut state = self
-            .state
+        let mut stream = self
+            .stream
             .lock_py_attached(py)
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner);
         loop {
-            let State {
-                reader,
-                chunk,
-                position,
-            } = &mut *state;
-            if let Some(sample) = chunk.get(*position) {
-                *position += 1;
+            if let Some(sample) = stream.take() {
                 return self.builder.build(py, sample).map(Some);
             }
-            let Some(live) = reader else { return Ok(None) };
             if self.process != std::process::id() {
-                // The threads of the reader stayed in the parent; waiting for them would never end.
-                std::mem::forget(reader.take());
                 return Err(to_pyerr(CacheError::ForkedIterator));
             }
-            live.recycle(std::mem::take(chunk));
-            *position = 0;
-            match detached(py, |interrupt| live.next_chunk(interrupt)) {
-                Ok(Some(next)) => *chunk = next,
-                Ok(None) => *reader = None,
-                Err(error) => {
-                    let ended = reader.take();
-                    py.detach(|| drop(ended));
-                    return Err(error);
-                }
+            let live = &mut *stream;
+            if !detached(py, |interrupt| live.load(interrupt))? {
+                return Ok(None);
             }
         }
     }
 
+    /// Where to resume after the last sample received.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut stream = self.lock(py)?;
+        let live = &mut *stream;
+        let saved = py.detach(|| live.state()).map_err(to_pyerr)?;
+        state::to_dict(py, &saved)
+    }
+
+    /// Starts again where `state` was taken.
+    #[pyo3(signature = (state, *, ignore = Vec::new()))]
+    fn load_state_dict(
+        &self,
+        py: Python<'_>,
+        state: &Bound<'_, PyAny>,
+        ignore: Vec<String>,
+    ) -> PyResult<()> {
+        let saved = state::from_dict(state)?;
+        let mut stream = self.lock(py)?;
+        let live = &mut *stream;
+        py.detach(|| {
+            *live = live.resumed(&saved, &ignore)?;
+            Ok(())
+        })
+        .map_err(to_pyerr)
+    }
+
     /// Stops reading and ends the worker threads; further samples are not delivered. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        let mut state = self
-            .state
+        if self.process != std::process::id() {
+            return;
+        }
+        let mut stream = self
+            .stream
             .lock_py_attached(py)
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let ended = state.reader.take();
-        state.chunk = Chunk::default();
-        drop(state);
-        self.end(py, ended);
+            .unwrap_or_else(PoisonError::into_inner);
+        let live = &mut *stream;
+        py.detach(|| live.close());
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -105,28 +117,14 @@ impl SampleIterator {
     }
 }
 
-impl SampleIterator {
-    fn end(&self, py: Python<'_>, reader: Option<SampleReader>) {
-        if self.process == std::process::id() {
-            py.detach(|| drop(reader));
-        } else {
-            std::mem::forget(reader);
-        }
-    }
-}
-
 impl Drop for SampleIterator {
+    /// Ends the threads: the dataset keeps the stream for its position, not for its samples.
     fn drop(&mut self) {
-        let state = self
-            .state
-            .get_mut()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let reader = state.reader.take();
-        if reader.is_some() {
-            // Workers never need the interpreter, so waiting for them while attached cannot deadlock.
-            match Python::try_attach(|_| ()) {
-                _ if self.process != std::process::id() => std::mem::forget(reader),
-                _ => drop(reader),
+        if let Ok(mut stream) = self.stream.try_lock() {
+            if self.process == std::process::id() {
+                stream.close();
+            } else {
+                stream.abandon();
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
 mod arrow;
+mod batches;
+mod buffer;
 mod dataset;
 mod errors;
 mod ingest;
@@ -9,6 +11,7 @@ mod options;
 mod sample;
 mod signals;
 mod source;
+mod state;
 mod writer;
 
 use pyo3::pymodule;
@@ -18,6 +21,10 @@ use pyo3::pymodule;
 mod _dataset_rt {
     #[pymodule_export]
     use super::arrow::ArrowTable;
+    #[pymodule_export]
+    use super::batches::{BatchIterator, BatchMetadata};
+    #[pymodule_export]
+    use super::buffer::NativeArray;
     #[pymodule_export]
     use super::dataset::CachedDataset;
     #[pymodule_export]

@@ -4,9 +4,10 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 
 use super::errors::to_pyerr;
-use crate::dataset::{DatasetOptions, OrderOptions};
+use crate::dataset::{DatasetOptions, OrderOptions, Ranks};
 use crate::error::CacheError;
 use crate::sampling::order::Mode;
+use crate::sampling::position::Remainder;
 use crate::types::{Io, Verify};
 
 #[derive(Deserialize)]
@@ -16,6 +17,10 @@ struct ReaderConfig {
     prefetch_size: usize,
     num_workers: usize,
     shuffle: bool,
+    replacement: bool,
+    epoch_length: Option<u64>,
+    rank: u64,
+    world_size: u64,
     validate_cache: bool,
     verify: VerifyName,
     io: IoName,
@@ -48,13 +53,17 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
     })?;
     Ok(DatasetOptions {
         order: OrderOptions {
-            mode: if config.shuffle {
-                Mode::WithReplacement
-            } else {
-                Mode::Physical
+            mode: match (config.shuffle, config.replacement) {
+                (false, _) => Mode::Physical,
+                (true, true) => Mode::WithReplacement,
+                (true, false) => Mode::WithoutReplacement,
             },
             seed: config.seed,
-            epoch_length: None,
+            epoch_length: config.epoch_length,
+        },
+        ranks: Ranks {
+            rank: config.rank,
+            world_size: config.world_size,
         },
         prefetch_size: config.prefetch_size,
         num_workers: config.num_workers,
@@ -70,4 +79,18 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
         },
         validate_cache: config.validate_cache,
     })
+}
+
+/// What to do with positions that do not fill a global batch, by its name.
+pub fn remainder(name: &str) -> PyResult<Remainder> {
+    match name {
+        "keep" => Ok(Remainder::Keep),
+        "drop" => Ok(Remainder::Drop),
+        "pad" => Ok(Remainder::Pad),
+        _ => Err(to_pyerr(CacheError::option(
+            "remainder",
+            "\"keep\", \"drop\" or \"pad\"",
+            format!("{name:?}"),
+        ))),
+    }
 }

@@ -78,6 +78,33 @@ impl Chunk {
         })
     }
 
+    /// The samples in order.
+    pub fn samples(&self) -> &[SampleRef] {
+        &self.samples
+    }
+
+    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the other.
+    pub fn offsets(&self) -> Option<Vec<i64>> {
+        let mut offsets = Vec::with_capacity(self.payloads.len() + 1);
+        let mut next = 0;
+        for payload in &self.payloads {
+            match *payload {
+                Payload::Held { start, end } if start == next => {
+                    offsets.push(i64::try_from(start).ok()?);
+                    next = end;
+                }
+                _ => return None,
+            }
+        }
+        offsets.push(i64::try_from(next).ok()?);
+        Some(offsets)
+    }
+
+    /// The buffer and the decoded metadata.
+    pub fn into_parts(self) -> (Vec<u8>, Rows) {
+        (self.bytes, self.rows)
+    }
+
     /// Sum of the payload lengths, in bytes.
     pub fn payload_bytes(&self) -> usize {
         let len = |payload: &Payload| match *payload {

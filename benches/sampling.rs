@@ -4,6 +4,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use dataset_rt::sampling::alias::AliasTable;
+use dataset_rt::sampling::order::{Mode, Order};
+use dataset_rt::sampling::permutation::Permutation;
+use dataset_rt::sampling::quota::QuotaTable;
 use dataset_rt::sampling::uniform;
 
 const DRAWS: usize = 1 << 16;
@@ -38,6 +41,36 @@ fn draws(criterion: &mut Criterion) {
             bencher.iter(|| table.fill(1, 0, next(), black_box(&mut out)));
         });
     }
+    for rows in [60_000, 1_281_167, 1 << 40] {
+        let permutation = Permutation::new(1, 0, 0, rows).expect("few enough rows");
+        let (mut start, mut half) = (0, vec![0; DRAWS / 2]);
+        group.throughput(Throughput::Elements(DRAWS as u64 / 2));
+        group.bench_function(format!("permutation/{rows}"), |bencher| {
+            bencher.iter(|| {
+                start = (start + DRAWS as u64 / 2) % (rows - DRAWS as u64 / 2 + 1);
+                permutation.fill(start, black_box(&mut half))
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(DRAWS as u64));
+    let weights = distinct_weights(ROWS);
+    let order = Order::new(
+        Mode::WithoutReplacement,
+        ROWS,
+        Some(weights.into()),
+        1,
+        None,
+    );
+    let epoch = order
+        .and_then(|order| order.epoch(0))
+        .expect("positive weights");
+    let mut start = 0;
+    group.bench_function(format!("quota/{ROWS}"), |bencher| {
+        bencher.iter(|| {
+            start = (start + DRAWS as u64) % (ROWS - DRAWS as u64);
+            epoch.fill(start, black_box(&mut out))
+        });
+    });
     group.finish();
 }
 
@@ -48,6 +81,13 @@ fn builds(criterion: &mut Criterion) {
     let weights = distinct_weights(ROWS);
     group.bench_function("alias", |bencher| {
         bencher.iter(|| AliasTable::build(black_box(&weights)).map(|table| table.rows()));
+    });
+    group.bench_function("quota", |bencher| {
+        bencher.iter(|| QuotaTable::build(black_box(&weights), ROWS).map(|table| table.rows()));
+    });
+    group.throughput(Throughput::Elements(1 << 16));
+    group.bench_function("shuffled table", |bencher| {
+        bencher.iter(|| Permutation::new(black_box(1), 0, 0, 1 << 16).map(|table| table.rows()));
     });
     group.finish();
 }

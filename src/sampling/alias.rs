@@ -349,7 +349,11 @@ mod tests {
                 let error = (found as f64 - exact).abs();
                 let allowed = if exact < 0.5 * 4_294_967_296.0 - 1.0 {
                     // Half a unit, one for a row that would get none, and what this check itself rounds.
-                    if exact < 0.5 { 1.0 } else { 0.5 + exact * 1e-11 }
+                    if exact < 0.5 {
+                        1.0
+                    } else {
+                        0.5 + exact * 1e-11
+                    }
                 } else {
                     1.5 + exact * 2f64.powi(-30)
                 };
@@ -362,10 +366,7 @@ mod tests {
     fn simple_weights_are_exact() {
         let table = AliasTable::build(&[1.0, 2.0, 4.0, 1.0]).unwrap();
         let eighth = 4u128 << 29;
-        assert_eq!(
-            units_of(&table),
-            [eighth, 2 * eighth, 4 * eighth, eighth]
-        );
+        assert_eq!(units_of(&table), [eighth, 2 * eighth, 4 * eighth, eighth]);
     }
 
     #[test]
@@ -420,7 +421,13 @@ mod tests {
 
     #[test]
     fn weights_that_cannot_be_drawn_from_are_refused() {
-        for weights in [&[][..], &[0.0, 0.0], &[1.0, -1.0], &[f64::NAN], &[f64::INFINITY, 1.0]] {
+        for weights in [
+            &[][..],
+            &[0.0, 0.0],
+            &[1.0, -1.0],
+            &[f64::NAN],
+            &[f64::INFINITY, 1.0],
+        ] {
             assert!(matches!(
                 AliasTable::build(weights),
                 Err(CacheError::Weights { .. })

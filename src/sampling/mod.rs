@@ -4,9 +4,9 @@
 //! promises: `tests/rust/value_stability.rs` pins them, and `rng` documents the layout they follow from.
 
 pub mod alias;
-//pub mod order;
+pub mod order;
 pub mod permutation;
-//pub mod position;
+pub mod position;
 pub mod quota;
 pub mod rng;
 pub mod uniform;

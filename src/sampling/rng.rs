@@ -156,9 +156,6 @@ mod tests {
             philox([0, 0, 3, 0x0300_0000], [0, 7])
         );
         assert_eq!(stream.block(9, 1 << 24), stream.block(9, 0));
-        assert_eq!(
-            sample_bits(1, 2, 3),
-            philox([3, 0, 2, 0x0500_0000], [1, 0])
-        );
+        assert_eq!(sample_bits(1, 2, 3), philox([3, 0, 2, 0x0500_0000], [1, 0]));
     }
 }

@@ -92,7 +92,15 @@ mod tests {
 
     #[test]
     fn the_scale_is_a_power_of_two_that_brings_the_largest_weight_near_one() {
-        for weight in [1.0, 1.5, 3e-300, 7e300, f64::MAX, f64::MIN_POSITIVE, 123.456] {
+        for weight in [
+            1.0,
+            1.5,
+            3e-300,
+            7e300,
+            f64::MAX,
+            f64::MIN_POSITIVE,
+            123.456,
+        ] {
             let scale = unit_scale(weight);
             assert_eq!(scale.to_bits() & ((1 << 52) - 1), 0);
             assert!((1.0..4.0).contains(&(weight * scale)), "{weight}");

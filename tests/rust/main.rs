@@ -7,3 +7,5 @@
     clippy::indexing_slicing,
     reason = "a test may stop at the first surprise"
 )]
+
+mod value_stability;

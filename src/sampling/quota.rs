@@ -24,6 +24,17 @@ const WINDOW: usize = 8;
 /// Weights become whole numbers below twice this.
 const HEAVIEST: f64 = (1u64 << 62) as f64;
 
+/// Look-ups made together.
+const CHUNK: usize = 64;
+
+/// A point on the line, and the first and last row it can belong to.
+#[derive(Clone, Copy, Default)]
+struct Stretch {
+    point: u64,
+    first: u32,
+    last: u32,
+}
+
 /// Where every row's draws lie; the same for all epochs.
 #[derive(Debug)]
 pub struct QuotaTable {
@@ -59,7 +70,7 @@ impl QuotaTable {
                 });
             }
         }
-        let fraction = (draws.leading_zeros()).min(32);
+        let fraction = draws.leading_zeros().min(32);
         let starts = starts(weights, draws << fraction)?;
         let stretch = (0..63)
             .find(|&shift| (draws << fraction) >> shift <= weights.len() as u64 / 2)
@@ -92,35 +103,52 @@ impl QuotaTable {
 
     /// The row of one of the epoch's draws, counted in table order; a draw from [`draws`](Self::draws) on is taken as the
     /// last.
-    #[inline]
     pub fn row(&self, offset: u64, draw: u64) -> u64 {
-        let point = (draw.min(self.draws.saturating_sub(1)) << self.fraction) + offset;
-        let stretch = (point >> self.stretch) as usize;
-        let bound = |at: usize| self.guide.get(at).copied().unwrap_or_default() as usize;
-        let (first, last) = (bound(stretch), bound(stretch + 1));
-        // Rows after the stretch begin after the point, so counting a few too many changes nothing; a count of fixed
-        // length has no branch to mispredict.
-        let near = self
-            .starts
-            .get(first + 1..)
-            .and_then(|later| later.first_chunk::<WINDOW>());
-        let passed = match near {
-            Some(near) if last - first <= WINDOW => {
-                near.iter().map(|&start| usize::from(start <= point)).sum()
-            }
-            _ => {
-                let later = self.starts.get(first + 1..=last).unwrap_or_default();
-                later.partition_point(|&start| start <= point)
-            }
-        };
-        (first + passed) as u64
+        self.row_in(&self.stretch_of(offset, draw))
     }
 
     /// Replaces each draw by its row.
     pub fn look_up(&self, offset: u64, draws: &mut [u64]) {
-        for draw in draws {
-            *draw = self.row(offset, *draw);
+        // In two stages, so that the table reads of each stage do not wait for one another.
+        for draws in draws.chunks_mut(CHUNK) {
+            let mut stretches = [Stretch::default(); CHUNK];
+            for (stretch, &draw) in stretches.iter_mut().zip(&*draws) {
+                *stretch = self.stretch_of(offset, draw);
+            }
+            for (draw, stretch) in draws.iter_mut().zip(&stretches) {
+                *draw = self.row_in(stretch);
+            }
         }
+    }
+
+    #[inline(always)]
+    fn stretch_of(&self, offset: u64, draw: u64) -> Stretch {
+        let point = (draw.min(self.draws.saturating_sub(1)) << self.fraction) + offset;
+        let at = (point >> self.stretch) as usize;
+        let bound = |at: usize| self.guide.get(at).copied().unwrap_or_default();
+        Stretch {
+            point,
+            first: bound(at),
+            last: bound(at + 1),
+        }
+    }
+
+    #[inline(always)]
+    fn row_in(&self, stretch: &Stretch) -> u64 {
+        let (point, first, last) = (stretch.point, stretch.first as usize, stretch.last as usize);
+        // Rows after the stretch begin after the point, so counting a few too many changes nothing; a count of fixed
+        // length has no branch to mispredict.
+        let later = self.starts.get(first + 1..).unwrap_or_default();
+        let passed = match later.first_chunk::<WINDOW>() {
+            Some(near) if last - first <= WINDOW => {
+                near.iter().map(|&start| usize::from(start <= point)).sum()
+            }
+            _ => {
+                let later = later.get(..last - first).unwrap_or_default();
+                later.partition_point(|&start| start <= point)
+            }
+        };
+        (first + passed) as u64
     }
 
     /// How often a row is drawn in the epoch with this offset: its expected number of draws, rounded down or up.

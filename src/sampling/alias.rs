@@ -400,6 +400,25 @@ mod tests {
         for (k, row) in (0..).zip(out) {
             assert_eq!(row, table.draw(8, 0, k));
         }
+        // Here it is about one in 230, so that most batches that hold one hold no other.
+        let rare = AliasTable {
+            entries: (0..1 << 16).map(|row| pack(1 << 31, row)).collect(),
+            below: Below::new(18_700_001),
+        };
+        let mut out = vec![0; 20_000];
+        rare.fill(8, 0, 0, &mut out);
+        for (k, &row) in (0..).zip(&out) {
+            assert_eq!(row, rare.draw(8, 0, k));
+        }
+    }
+
+    #[test]
+    fn a_threshold_of_t_keeps_exactly_t_fractions() {
+        assert_eq!(choose(7, 0, 0, 9), 9);
+        assert_eq!(choose(7, 0, 1, 9), 7);
+        assert_eq!(choose(7, 1, 1, 9), 9);
+        assert_eq!(choose(7, u32::MAX - 1, u32::MAX, 9), 7);
+        assert_eq!(choose(7, u32::MAX, u32::MAX, 9), 9);
     }
 
     #[test]

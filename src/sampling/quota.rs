@@ -43,7 +43,7 @@ pub struct QuotaTable {
     fraction: u32,
     /// Where each row begins; 8 bytes a row.
     starts: Box<[u64]>,
-    /// For each stretch of `2^stretch`, the row in which it begins, and after the last one the last row; half as many as
+    /// For each stretch of `2^stretch`, the last row that begins before it (or row 0), and after the last one the last row; half as many as
     /// rows at most, so that a stretch holds a few rows and looking one up is a step or two.
     guide: Box<[u32]>,
     stretch: u32,
@@ -205,11 +205,8 @@ fn guide(starts: &[u64], length: u64, stretch: u32) -> Box<[u32]> {
     let mut row = 0u32;
     let mut later = starts.iter().skip(1).peekable();
     let first_of = |number: u64| {
-        // The last row that begins at the stretch's beginning or before.
-        while later
-            .next_if(|&&start| start >> stretch < number || start == number << stretch)
-            .is_some()
-        {
+        // The last row that begins before the stretch.
+        while later.next_if(|&&start| start >> stretch < number).is_some() {
             row += 1;
         }
         row
@@ -336,6 +333,28 @@ mod tests {
         // Rounded draws scatter less than multinomial ones, so the statistic lies below its usual mean.
         let z = chi_square_z(&counts, &weights);
         assert!(z < 1.0, "{z}");
+    }
+
+    #[test]
+    fn a_row_includes_its_beginning_and_not_its_end() {
+        let table = QuotaTable::build(&[1.0, 2.0, 1.0, 4.0], 8).unwrap();
+        for offset in [0, 1, u64::from(u32::MAX)] {
+            assert_eq!(
+                [0, 1, 2, 3].map(|row| table.count(offset, row)),
+                [1, 2, 1, 4]
+            );
+            let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|draw| table.row(offset, draw));
+            assert_eq!(rows, [0, 1, 1, 2, 3, 3, 3, 3]);
+        }
+        let halves = QuotaTable::build(&[1.0, 1.0, 1.0, 1.0], 2).unwrap();
+        assert_eq!([0, 1].map(|draw| halves.row(0, draw)), [0, 2]);
+        assert_eq!([0, 1].map(|draw| halves.row((1 << 31) - 1, draw)), [0, 2]);
+        assert_eq!([0, 1].map(|draw| halves.row(1 << 31, draw)), [1, 3]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|row| halves.count(1 << 31, row)),
+            [0, 1, 0, 1]
+        );
+        assert_eq!([0, 1, 2, 3].map(|row| halves.count(0, row)), [1, 0, 1, 0]);
     }
 
     #[test]

@@ -346,6 +346,10 @@ mod tests {
             let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|draw| table.row(offset, draw));
             assert_eq!(rows, [0, 1, 1, 2, 3, 3, 3, 3]);
         }
+        let many = QuotaTable::build(&[1.0; 30], 30).unwrap();
+        for offset in [0, u64::from(u32::MAX)] {
+            assert!((0..30).all(|draw| many.row(offset, draw) == draw));
+        }
         let halves = QuotaTable::build(&[1.0, 1.0, 1.0, 1.0], 2).unwrap();
         assert_eq!([0, 1].map(|draw| halves.row(0, draw)), [0, 2]);
         assert_eq!([0, 1].map(|draw| halves.row((1 << 31) - 1, draw)), [0, 2]);

@@ -9,6 +9,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use dataset_rt::sampling::alias::AliasTable;
+use dataset_rt::sampling::order::{Mode, Order};
+use dataset_rt::sampling::permutation::Permutation;
+use dataset_rt::sampling::quota::QuotaTable;
 use dataset_rt::sampling::uniform;
 
 const DRAWS: usize = 1 << 16;
@@ -43,6 +46,37 @@ fn draws(criterion: &mut Criterion) {
             bencher.iter(|| table.fill(1, 0, next(), black_box(&mut out)));
         });
     }
+    for rows in [60_000, 1_281_167, 1 << 40] {
+        let permutation = Permutation::new(1, 0, 0, rows).expect("few enough rows");
+        let (mut start, mut half) = (0, vec![0; DRAWS / 2]);
+        group.throughput(Throughput::Elements(DRAWS as u64 / 2));
+        group.bench_function(format!("permutation/{rows}"), |bencher| {
+            bencher.iter(|| {
+                start = (start + DRAWS as u64 / 2) % (rows - DRAWS as u64 / 2 + 1);
+                permutation
+                    .fill(start, black_box(&mut half))
+                    .expect("in range");
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(DRAWS as u64));
+    let weights = distinct_weights(ROWS);
+    let order = Order::new(
+        Mode::WithoutReplacement,
+        ROWS,
+        Some(weights.into()),
+        1,
+        None,
+    )
+    .expect("positive weights");
+    let epoch = order.epoch(0).expect("few enough rows");
+    let mut start = 0;
+    group.bench_function(format!("quota/{ROWS}"), |bencher| {
+        bencher.iter(|| {
+            start = (start + DRAWS as u64) % (ROWS - DRAWS as u64);
+            epoch.fill(start, black_box(&mut out)).expect("in range");
+        });
+    });
     group.finish();
 }
 
@@ -52,7 +86,14 @@ fn builds(criterion: &mut Criterion) {
     group.sample_size(10);
     let weights = distinct_weights(ROWS);
     group.bench_function("alias", |bencher| {
-        bencher.iter(|| AliasTable::build(black_box(&weights)).map(|table| table.rows()));
+        bencher.iter(|| AliasTable::build(black_box(&weights)).expect("positive weights"));
+    });
+    group.bench_function("quota", |bencher| {
+        bencher.iter(|| QuotaTable::build(black_box(&weights), ROWS).expect("positive weights"));
+    });
+    group.throughput(Throughput::Elements(1 << 16));
+    group.bench_function("shuffled table", |bencher| {
+        bencher.iter(|| Permutation::new(black_box(1), 0, 0, 1 << 16).expect("few enough rows"));
     });
     group.finish();
 }

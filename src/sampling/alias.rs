@@ -1,10 +1,8 @@
 //! Weighted draws with replacement: an alias table of 8 bytes a row, exact for weights rounded to 2^-32 of the mean.
 //!
-//! Weights become whole numbers of units, 2^32 units being the mean weight, whose sum is exactly `rows * 2^32`. A row
-//! lighter than half the mean is off by at most half a unit (and gets one unit if it would get none), a heavier one by at
-//! most half a unit plus one part in 2^30. From there on everything is integer arithmetic: the sweep of two cursors
-//! (Hübschle-Schneider, Sanders: "Parallel weighted random sampling", ESA 2019) loses nothing, and a row with `u` units is
-//! drawn with probability `u / (rows * 2^32)`, neither more nor less.
+//! `units` turns weights into whole numbers that sum to exactly `rows * 2^32`; from there on everything is integer
+//! arithmetic: the sweep of two cursors (Hübschle-Schneider, Sanders: "Parallel weighted random sampling", ESA 2019) loses
+//! nothing, and a row with `u` units is drawn with probability `u / (rows * 2^32)`, neither more nor less.
 //!
 //! Draw k takes words `2 * (k & 1)` (row) and `2 * (k & 1) + 1` (compared with the threshold) of block `k >> 1`; where
 //! the row's word is rejected, both come from the next attempt.
@@ -13,12 +11,10 @@
 
 use super::rng::{Purpose, Stream};
 use super::uniform::{Below, in_chunks};
+use super::units::{MEAN, Units};
 use super::weights;
 use crate::error::{CacheError, Result};
 use crate::limits::WEIGHTED_ROWS_MAX;
-
-/// Units of a row of mean weight.
-const MEAN: u64 = 1 << 32;
 
 /// Draws made together: enough independent table reads to hide the latency of memory.
 const CHUNK: usize = 64;
@@ -79,7 +75,8 @@ impl AliasTable {
 
     #[inline(always)]
     fn entry(&self, row: u32) -> u64 {
-        self.entries.get(row as usize).copied().unwrap_or_default()
+        // Rows lie below the bound, so the entry is there; without one the row would stand for itself.
+        self.entries.get(row as usize).copied().unwrap_or(u64::MAX)
     }
 
     #[inline(always)]
@@ -173,88 +170,10 @@ fn pack(threshold: u64, alias: usize) -> u64 {
     (alias as u64) << 32 | threshold
 }
 
-/// Weights as whole units that sum to exactly `rows * MEAN`, computed anew at each look instead of stored.
-struct Units<'a> {
-    weights: &'a [f64],
-    unit: f64,
-    scale: f64,
-    /// Heavy rows before this one give or take their whole allowance, this one `last`, later ones nothing.
-    stop: usize,
-    last: u64,
-    surplus: bool,
-}
-
-impl<'a> Units<'a> {
-    fn new(weights: &'a [f64]) -> Result<Self> {
-        let target = weights.len() as u128 * u128::from(MEAN);
-        let unit = weights::unit_scale(weights::largest(weights)?);
-        let mut units = Self {
-            weights,
-            unit,
-            scale: target as f64 / weights::scaled_sum(weights, unit),
-            stop: 0,
-            last: 0,
-            surplus: false,
-        };
-        let sum: u128 = weights.iter().map(|&w| u128::from(units.rounded(w))).sum();
-        units.surplus = sum > target;
-        let mut open = sum.abs_diff(target);
-        for (row, &weight) in weights.iter().enumerate() {
-            let allowance = allowance(units.rounded(weight));
-            (units.stop, units.last) = (row, open.min(allowance.into()) as u64);
-            open -= u128::from(units.last);
-            if open == 0 {
-                return Ok(units);
-            }
-        }
-        // Rows above half the mean hold half of all units at least, so their allowances exceed any rounding error.
-        Err(CacheError::internal("rounded weights miss their sum"))
-    }
-
-    #[inline(always)]
-    fn rounded(&self, weight: f64) -> u64 {
-        let nearest = (weight * self.unit * self.scale + 0.5) as u64;
-        nearest.max(u64::from(weight > 0.0))
-    }
-
-    #[inline(always)]
-    fn of(&self, row: usize, weight: f64) -> u64 {
-        let units = self.rounded(weight);
-        if row > self.stop {
-            return units;
-        }
-        let change = if row < self.stop {
-            allowance(units)
-        } else {
-            self.last
-        };
-        if self.surplus {
-            units - change
-        } else {
-            units + change
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
-        let rows = self.weights.iter().enumerate();
-        rows.map(|(row, &weight)| (row, self.of(row, weight)))
-    }
-}
-
-/// By how many units a row may differ from its rounded weight to make the sum come out: one part in 2^30 at most.
-#[inline(always)]
-fn allowance(units: u64) -> u64 {
-    if units >= MEAN / 2 {
-        1 + (units >> 31)
-    } else {
-        0
-    }
-}
-
 /// Two cursors, one over light rows and one over heavy ones: each light row is topped up by the current heavy row, and a
 /// heavy row that has become light itself by the next one.
 fn sweep(units: &Units<'_>) -> Result<Box<[u64]>> {
-    let mut entries: Box<[u64]> = (0..units.weights.len()).map(|row| pack(0, row)).collect();
+    let mut entries: Box<[u64]> = (0..units.rows()).map(|row| pack(0, row)).collect();
     let mut set = |row: usize, threshold: u64, alias: usize| {
         if let Some(entry) = entries.get_mut(row) {
             *entry = pack(threshold, alias);
@@ -384,7 +303,7 @@ mod tests {
 
     #[test]
     fn rejected_words_give_the_same_rows_in_batches() {
-        // A bound just over 2^31 rejects nearly half of the words; entries beyond the table read as row 0.
+        // A bound just over 2^31 rejects nearly half of the words; rows beyond the table stand for themselves.
         let table = AliasTable {
             entries: (0..5).map(|row| pack(1 << 31, row)).collect(),
             below: Below::new((1 << 31) + 1),
@@ -400,6 +319,25 @@ mod tests {
         for (k, row) in (0..).zip(out) {
             assert_eq!(row, table.draw(8, 0, k));
         }
+        // Here it is about one in 230, so that most batches that hold one hold no other.
+        let rare = AliasTable {
+            entries: (0..1 << 16).map(|row| pack(1 << 31, row)).collect(),
+            below: Below::new(18_700_001),
+        };
+        let mut out = vec![0; 20_000];
+        rare.fill(8, 0, 0, &mut out);
+        for (k, &row) in (0..).zip(&out) {
+            assert_eq!(row, rare.draw(8, 0, k));
+        }
+    }
+
+    #[test]
+    fn a_threshold_of_t_keeps_exactly_t_fractions() {
+        assert_eq!(choose(7, 0, 0, 9), 9);
+        assert_eq!(choose(7, 0, 1, 9), 7);
+        assert_eq!(choose(7, 1, 1, 9), 9);
+        assert_eq!(choose(7, u32::MAX - 1, u32::MAX, 9), 7);
+        assert_eq!(choose(7, u32::MAX, u32::MAX, 9), 9);
     }
 
     #[test]

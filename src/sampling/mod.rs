@@ -10,6 +10,7 @@ pub mod position;
 pub mod quota;
 pub mod rng;
 pub mod uniform;
+mod units;
 mod weights;
 
 #[cfg(test)]

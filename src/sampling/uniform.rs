@@ -216,6 +216,25 @@ mod tests {
     }
 
     #[test]
+    fn a_single_rejected_word_of_a_batch_is_noticed_in_every_place() {
+        // About one word in 230 is rejected, so that most batches that hold one hold no other.
+        let (rows, below) = (18_700_001, Below::new(18_700_001));
+        let stream = Stream::new(6, 0, Purpose::Uniform);
+        let mut out = vec![0; 20_000];
+        fill(6, 0, rows, 0, &mut out);
+        let mut rejected = [0; 4];
+        for (k, &row) in (0..).zip(&out) {
+            assert_eq!(row, u64::from(below.draw(&stream, k)));
+            let first = below.accept(pick(stream.block(k >> 2, 0), k));
+            rejected[k as usize % 4] += u32::from(first.is_none());
+        }
+        assert!(
+            rejected.iter().all(|&count| (5..100).contains(&count)),
+            "{rejected:?}"
+        );
+    }
+
+    #[test]
     fn far_positions_need_no_walk() {
         let start = (1 << 40) + 3;
         let mut out = [0; 100];

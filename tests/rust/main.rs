@@ -5,7 +5,6 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::result_large_err,
     reason = "a test may stop at the first surprise"
 )]
 
@@ -13,5 +12,6 @@ mod crash;
 mod golden;
 mod layers;
 mod support;
+mod value_stability;
 mod writer;
 mod writers;

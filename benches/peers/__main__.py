@@ -49,7 +49,9 @@ def main() -> int:
         base = arguments.data or Path(temporary)
         base.mkdir(parents=True, exist_ok=True)
         try:
-            versions = {name: work(python, "versions", {}) for name, python in contenders.items()}
+            versions: dict[str, dict[str, object]] = {
+                name: dict(work(python, "versions", {})) for name, python in contenders.items()
+            }
             driver = Driver(
                 contenders, base, arguments.rounds, lambda line: print(line, file=sys.stderr, flush=True)
             )

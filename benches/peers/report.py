@@ -112,7 +112,7 @@ def _output(*command: str) -> str:
         return "unknown"
 
 
-def machine(base: Path, versions: dict[str, dict[str, str]]) -> str:
+def machine(base: Path, versions: dict[str, dict[str, object]]) -> str:
     """Describe where the figures come from, as a Markdown list."""
     kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
     memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"

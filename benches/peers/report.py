@@ -112,13 +112,13 @@ def _output(*command: str) -> str:
         return "unknown"
 
 
-def machine(base: Path, versions: dict[str, dict[str, object]]) -> str:
+def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> str:
     """Describe where the figures come from, as a Markdown list."""
     kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
     memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
     filesystem = _output("stat", "--file-system", "--format=%T", str(base))
     lines = [
-        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
+        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores; load when started {busy:.1f}",
         f"* memory: {memory}; data on {filesystem}",
         f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
         f"* compiler: {_output('rustc', '--version')}",

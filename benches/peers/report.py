@@ -118,7 +118,8 @@ def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> 
     memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
     filesystem = _output("stat", "--file-system", "--format=%T", str(base))
     lines = [
-        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores; load when started {busy:.1f}",
+        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
+        f"* other work: load of {busy:.1f} when the run started",
         f"* memory: {memory}; data on {filesystem}",
         f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
         f"* compiler: {_output('rustc', '--version')}",

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from benches.peers.environments import RELEASES, clean_environment, peer_python
 from dataset_rt import (
@@ -30,6 +30,7 @@ from scripts.interop_reader import describe_row, describe_sample
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+Algo = Literal["none", "lz4"]
 Sample = tuple[bytes, dict[str, bool | int | float | str]]
 READER = Path(__file__).with_name("interop_reader.py")
 RNG = random.Random(20_261_129)  # noqa: S311 - test data, not a secret
@@ -69,7 +70,7 @@ class Case:
 
     title: str
     sources: Callable[[], list[Listed]]
-    algo: str = "none"
+    algo: Algo = "none"
     max_shard_bytes: int = 64 * 1024 * 1024
 
 
@@ -133,7 +134,8 @@ def one(make: Callable[[], list[Sample]], name: str = "cache") -> Callable[[], l
 
 def plain_and_lz4(title: str, sources: Callable[[], list[Listed]], **options: int) -> list[Case]:
     """Return the case once without compression and once with lz4."""
-    return [Case(f"{title}, {algo}", sources, algo, **options) for algo in ("none", "lz4")]
+    algorithms: tuple[Algo, ...] = ("none", "lz4")
+    return [Case(f"{title}, {algo}", sources, algo, **options) for algo in algorithms]
 
 
 CASES = [

@@ -10,8 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import dataset_rt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def describe(value: object) -> list[str]:
@@ -19,14 +23,14 @@ def describe(value: object) -> list[str]:
     return [type(value).__name__, value.hex() if isinstance(value, float) else str(value)]
 
 
-def describe_sample(data: bytes, metadata: dict[str, object], cache_id: int, sample_id: int) -> str:
+def describe_sample(data: bytes, metadata: Mapping[str, object], cache_id: int, sample_id: int) -> str:
     """Return one canonical line for a sample."""
     row = {key: describe(metadata[key]) for key in sorted(metadata)}
     digest = hashlib.sha256(data).hexdigest()
     return json.dumps([cache_id, sample_id, type(data).__name__, len(data), digest, row])
 
 
-def describe_row(row: dict[str, object]) -> str:
+def describe_row(row: Mapping[str, object]) -> str:
     """Return one canonical line for a row of the samples metadata table."""
     return json.dumps({key: describe(row[key]) for key in row})
 
@@ -41,7 +45,7 @@ def read(paths: list[str], *, validate: bool) -> list[str]:
     else:
         dataset = dataset_rt.CachedDataset(paths, reader_config=config)
         table = dataset.samples_metadata()
-    samples = [describe_sample(*sample) for sample in dataset]
+    samples = [describe_sample(s.data, s.metadata, s.cache_id, s.sample_id) for s in dataset]
     return samples + [describe_row(row) for row in table.iter_rows(named=True)]
 
 

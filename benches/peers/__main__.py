@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from benches.peers import report
-from benches.peers.cases import CASES, OURS, SCIPY
+from benches.peers.cases import CASES, OURS, SCIPY, Case
 from benches.peers.driver import Driver, WorkerFailedError, work
 from benches.peers.environments import RELEASES, ROOT, peer_python
 
@@ -29,6 +30,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _names(word: str, case: Case) -> bool:
+    """Tell whether a word picks a case: as its whole name, or as a part when it is no case's whole name."""
+    return case.name == word or (word in case.name and all(other.name != word for other in CASES))
+
+
 def main() -> int:
     """Measure, print the table, and return 1 when a target is missed."""
     arguments = _arguments()
@@ -45,11 +51,16 @@ def main() -> int:
         if importlib.util.find_spec("dataset_rt") is None:
             sys.exit("this package is not built: run `just develop`, or pass --without-ours")
         contenders = {OURS: Path(sys.executable), **contenders}
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if busy > 0.5:
+        print(f"other work keeps this machine busy (load {busy:.1f}): expect wide spreads", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
         base = arguments.data or Path(temporary)
         base.mkdir(parents=True, exist_ok=True)
         try:
-            versions = {name: work(python, "versions", {}) for name, python in contenders.items()}
+            versions: dict[str, dict[str, object]] = {
+                name: dict(work(python, "versions", {})) for name, python in contenders.items()
+            }
             driver = Driver(
                 contenders, base, arguments.rounds, lambda line: print(line, file=sys.stderr, flush=True)
             )
@@ -58,7 +69,7 @@ def main() -> int:
             sys.exit(f"bench stopped: {error}")
         names = [*contenders, *([SCIPY] if any(case.peers for case in cases) else [])]
         table = report.table(outcomes, names)
-        machine = report.machine(base, versions)
+        machine = report.machine(base, versions, busy)
     print(table)
     if arguments.record:
         target = ROOT / "docs" / "benchmarks.md"

@@ -15,7 +15,7 @@ from benches.peers.cases import OURS, SCIPY, SHAPES, Case
 from benches.peers.environments import clean_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 WORKER = Path(__file__).with_name("worker.py")
 SCIPY_WORKER = Path(__file__).with_name("scipy_worker.py")
@@ -47,7 +47,9 @@ class Outcome:
     failures: dict[str, str]
 
 
-def work(python: Path, action: str, arguments: dict[str, object], script: Path = WORKER) -> dict[str, float]:
+def work(
+    python: Path, action: str, arguments: Mapping[str, object], script: Path = WORKER
+) -> dict[str, float]:
     """Run one action in one environment; raise `WorkerFailedError` when it does not finish."""
     command = [str(python), str(script), action, json.dumps(arguments)]
     try:

@@ -18,13 +18,13 @@ INTRODUCTION = """\
 
 Written by `just bench --record`; do not edit by hand.
 
-Every figure is the median of {rounds} rounds with the smallest and largest value in brackets. Each measurement is
-a process of its own in an environment of its own (the published releases run with the same pinned Polars); in
-every round each contender runs once, and the order turns from round to round. All read the same files with two
-worker threads and otherwise default settings, and each proves once, outside the timed part, that every byte and
-every metadata value it delivers is what was written. Files are in the page cache (warm): nothing here measures
-how fast a disk reads. Writing includes this package's fsync calls; the published releases make none, and what
-they leave unwritten is flushed before the next measurement starts.
+Every figure is the median of {rounds} rounds with the smallest and largest value in brackets. Each
+measurement is a process of its own in an environment of its own (the published releases run with the same
+pinned Polars); in every round each contender runs once, and the order turns from round to round. All read
+the same files with two worker threads and otherwise default settings, and each proves once, outside the
+timed part, that every byte and every metadata value it delivers is what was written. Files are in the page
+cache (warm): nothing here measures how fast a disk reads. Writing includes this package's fsync calls; the
+published releases make none, and what they leave unwritten is flushed before the next measurement starts.
 
 *Ratio* is the best published release against this package: above 1, this package is better. A target in bold
 is missed.
@@ -112,13 +112,14 @@ def _output(*command: str) -> str:
         return "unknown"
 
 
-def machine(base: Path, versions: dict[str, dict[str, str]]) -> str:
+def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> str:
     """Describe where the figures come from, as a Markdown list."""
     kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
     memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
     filesystem = _output("stat", "--file-system", "--format=%T", str(base))
     lines = [
         f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
+        f"* other work: load of {busy:.1f} when the run started",
         f"* memory: {memory}; data on {filesystem}",
         f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
         f"* compiler: {_output('rustc', '--version')}",

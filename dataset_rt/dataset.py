@@ -76,9 +76,7 @@ class CachedDataset:
         self.cache_paths = [Path(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
-        self._opened: native.CachedDataset | None = native.CachedDataset(
-            self.cache_paths, _json(reader_config)
-        )
+        self._opened: native.CachedDataset | None = native.CachedDataset(self.cache_paths, _json(reader_config))
 
     @property
     def _native(self) -> native.CachedDataset:
@@ -132,9 +130,7 @@ class CachedDataset:
         paths = [result.path for result in results if isinstance(result, CacheWriteSuccess)]
         if not paths:
             failures = [
-                f"{result.source_name}: {result.message}"
-                for result in results
-                if isinstance(result, CacheWriteError)
+                f"{result.source_name}: {result.message}" for result in results if isinstance(result, CacheWriteError)
             ]
             reason = "; ".join(failures) or "no cache sources were given"
             return CacheSourcesDatasetError(results, f"no caches were written: {reason}")

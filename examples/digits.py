@@ -150,9 +150,7 @@ def run(base: Path) -> None:
     reopened = CachedDataset([base / "train", base / "test"], reader_config=ReaderConfig(seed=0))
     first = next(iter(reopened))
     reopened_ms = (time.perf_counter() - started) * 1e3
-    print(
-        f"reopened {len(reopened):,} digits, first one ({len(first.data)} bytes) here: {reopened_ms:.1f} ms"
-    )
+    print(f"reopened {len(reopened):,} digits, first one ({len(first.data)} bytes) here: {reopened_ms:.1f} ms")
 
     test = CachedDataset([base / "test"], reader_config=ReaderConfig(seed=0, shuffle=False))
     shares = None
@@ -175,9 +173,7 @@ def print_results(shares: pl.DataFrame, recalls: dict[str, list[NDArray[np.float
     print(f"{'digit':7}{'samples':>9}{'equal':>15}{'by class':>11}{'equal':>13}{'by class':>11}")
     for label, samples, before, after in shares.iter_rows():
         mark = " rare" if label in RARE else ""
-        print(
-            f"{label:<7}{samples:>9}{before:>15.1%}{after:>11.1%}{equal[label]:>13.1%}{weighted[label]:>11.1%}{mark}"
-        )
+        print(f"{label:<7}{samples:>9}{before:>15.1%}{after:>11.1%}{equal[label]:>13.1%}{weighted[label]:>11.1%}{mark}")
     rare = list(RARE)
     common = [label for label in range(10) if label not in RARE]
     print(f"\nmean of {len(SEEDS)} seeds, {EPOCHS} epochs each, {tested} test digits")

@@ -104,10 +104,7 @@ def check(sources: list[Synthetic], paths: list[Path]) -> None:
 def run(base: Path, caches: int, samples: int, payload: int) -> None:
     """Run every step below `base` and print the table."""
     rng = np.random.default_rng(0)
-    sources = [
-        Synthetic(f"cache-{at:05}", [rng.bytes(payload) for _ in range(POOL)], samples)
-        for at in range(caches)
-    ]
+    sources = [Synthetic(f"cache-{at:05}", [rng.bytes(payload) for _ in range(POOL)], samples) for at in range(caches)]
     total = caches * samples
     print(f"{caches} caches of {samples:,} samples of {payload:,} bytes ({total * payload / 1e6:,.0f} MB)\n")
     print(write(sources, base))

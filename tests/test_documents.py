@@ -14,11 +14,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.stem)
-        for path in DOCUMENTS
-        if BLOCK.search(path.read_text(encoding="utf-8"))
-    ],
+    [pytest.param(path, id=path.stem) for path in DOCUMENTS if BLOCK.search(path.read_text(encoding="utf-8"))],
 )
 def test_examples_of_a_document_run_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

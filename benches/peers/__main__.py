@@ -16,13 +16,9 @@ from benches.peers.environments import RELEASES, ROOT, peer_python
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="just bench", description="ratios against published releases and SciPy"
-    )
+    parser = argparse.ArgumentParser(prog="just bench", description="ratios against published releases and SciPy")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each figure (default 5)")
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="WORD", help="cases whose name contains a word"
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases whose name contains a word")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--without-ours", action="store_true", help="measure the published releases alone")
     parser.add_argument("--data", type=Path, help="keep the data here and use it again")
@@ -38,9 +34,7 @@ def _names(word: str, case: Case) -> bool:
 def main() -> int:
     """Measure, print the table, and return 1 when a target is missed."""
     arguments = _arguments()
-    cases = [
-        case for case in CASES if not arguments.only or any(word in case.name for word in arguments.only)
-    ]
+    cases = [case for case in CASES if not arguments.only or any(word in case.name for word in arguments.only)]
     if arguments.list:
         print("\n".join(f"{case.name:24}{case.title}" for case in cases))
         return 0
@@ -61,9 +55,7 @@ def main() -> int:
             versions: dict[str, dict[str, object]] = {
                 name: dict(work(python, "versions", {})) for name, python in contenders.items()
             }
-            driver = Driver(
-                contenders, base, arguments.rounds, lambda line: print(line, file=sys.stderr, flush=True)
-            )
+            driver = Driver(contenders, base, arguments.rounds, lambda line: print(line, file=sys.stderr, flush=True))
             outcomes = driver.run(cases)
         except WorkerFailedError as error:
             sys.exit(f"bench stopped: {error}")

@@ -47,9 +47,7 @@ class Outcome:
     failures: dict[str, str]
 
 
-def work(
-    python: Path, action: str, arguments: Mapping[str, object], script: Path = WORKER
-) -> dict[str, float]:
+def work(python: Path, action: str, arguments: Mapping[str, object], script: Path = WORKER) -> dict[str, float]:
     """Run one action in one environment; raise `WorkerFailedError` when it does not finish."""
     command = [str(python), str(script), action, json.dumps(arguments)]
     try:

@@ -87,9 +87,7 @@ def table(outcomes: list[Outcome], names: list[str]) -> str:
             title = f"{outcome.case.title}: {figure.title}"
             lines.append(f"| {title} | {figure.unit} | {' | '.join(cells)} | {ratio_text} | {target} |")
     failures = [
-        f"* {outcome.case.title}: {name}: {reason}"
-        for outcome in outcomes
-        for name, reason in outcome.failures.items()
+        f"* {outcome.case.title}: {name}: {reason}" for outcome in outcomes for name, reason in outcome.failures.items()
     ]
     return "\n".join(lines) + ("\n\nNot measured:\n\n" + "\n".join(failures) if failures else "") + "\n"
 
@@ -131,6 +129,4 @@ def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> 
 
 def document(table_text: str, machine_text: str, rounds: int) -> str:
     """Return the whole of `docs/benchmarks.md`."""
-    return (
-        INTRODUCTION.format(rounds=rounds) + "## Machine\n\n" + machine_text + "\n## Figures\n\n" + table_text
-    )
+    return INTRODUCTION.format(rounds=rounds) + "## Machine\n\n" + machine_text + "\n## Figures\n\n" + table_text

@@ -49,9 +49,7 @@ def check_epochs(base: str, shape: dict[str, int]) -> Figures:
     """Compare a shuffled and an ordered epoch with the sources, byte for byte."""
     made = Shape(**shape)
     paths = paths_below(Path(base), made)
-    return {
-        f"checked {shuffle}": check(open_dataset(paths, shuffle=shuffle), made) for shuffle in (True, False)
-    }
+    return {f"checked {shuffle}": check(open_dataset(paths, shuffle=shuffle), made) for shuffle in (True, False)}
 
 
 def iterate(base: str, shape: dict[str, int], shuffle: bool, **options: object) -> Figures:
@@ -133,9 +131,7 @@ def metadata(base: str, shape: dict[str, int]) -> Figures:
     table = table_out(dataset)
     out = time.perf_counter() - started
     started = time.perf_counter()
-    used = table.select(
-        pl.col("flag").sum(), pl.col("label", "score").sum(), pl.col("text").str.len_bytes().sum()
-    )
+    used = table.select(pl.col("flag").sum(), pl.col("label", "score").sum(), pl.col("text").str.len_bytes().sum())
     use = time.perf_counter() - started
     if used.item(0, "flag") != made.caches * -(-made.samples // 3) or table.height != made.total:
         raise RuntimeError("the metadata table is not what was written")

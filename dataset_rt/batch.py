@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -54,7 +55,7 @@ class Payloads(Sequence[memoryview]):
         """Yield the payloads in order, without a copy."""
         view = self.values.data
         bounds = self.offsets.tolist()
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             yield view[start:end]
 
 
@@ -110,10 +111,12 @@ def build_batch(
     state: str,
 ) -> CachedBatch:
     """Assemble a batch from the parts that Rust loaded; called from there."""
-    samples = np.frombuffer(sample_id, dtype=np.uint64)
+    samples = np.frombuffer(memoryview(sample_id), dtype=np.uint64)
     return CachedBatch(
-        data=Payloads(np.frombuffer(values, dtype=np.uint8), np.frombuffer(offsets, dtype=np.int64)),
-        cache_id=np.frombuffer(cache_id, dtype=np.uint64),
+        data=Payloads(
+            np.frombuffer(memoryview(values), dtype=np.uint8), np.frombuffer(memoryview(offsets), dtype=np.int64)
+        ),
+        cache_id=np.frombuffer(memoryview(cache_id), dtype=np.uint64),
         sample_id=samples,
         valid=np.arange(len(samples)) < valid,
         epoch=epoch,

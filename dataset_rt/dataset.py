@@ -89,9 +89,11 @@ class CachedDataset:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: paths, configuration, chosen rows, weights and position; no file, no thread."""
+        """Return what another process needs: paths, configuration, chosen rows, weights and position; no open file."""
         rows, weights, state = self._native.parts()
-        arrays = [None if part is None else np.frombuffer(part, dtype=np.uint64) for part in (rows, weights)]
+        arrays = [
+            None if part is None else np.frombuffer(memoryview(part), dtype=np.uint64) for part in (rows, weights)
+        ]
         return {
             "cache_paths": [path.absolute() for path in self.cache_paths],
             "reader_config": self.reader_config,
@@ -149,8 +151,8 @@ class CachedDataset:
         rank `r` gets positions `r`, `r + world_size`, and so on.
 
         Returns:
-            An iterator of `CachedSample`, with `state_dict`, `load_state_dict` and `close`. Worker threads read ahead up to `prefetch_size` samples; they stop when the
-            iterator is closed, exhausted or dropped.
+            An iterator of `CachedSample`, with `state_dict`, `load_state_dict` and `close`. Worker threads read ahead
+            up to `prefetch_size` samples; they stop when the iterator is closed, exhausted or dropped.
 
         Raises:
             CorruptRecordError: While iterating, at the place of a damaged sample.
@@ -265,26 +267,26 @@ class CachedDataset:
         return pl.DataFrame(
             {
                 "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
-                "cache_id": np.frombuffer(caches, dtype=np.uint64),
-                "sample_id": np.frombuffer(samples, dtype=np.uint64),
+                "cache_id": np.frombuffer(memoryview(caches), dtype=np.uint64),
+                "sample_id": np.frombuffer(memoryview(samples), dtype=np.uint64),
             }
         )
 
     def rows(self, epoch: int = 0, start: int = 0, stop: int | None = None) -> NDArray[np.uint64]:
-        """Return which rows of `samples_metadata()` an epoch delivers: `order()` as row numbers, at the sampler's speed.
+        """Return `order()` as row numbers of `samples_metadata()`, at the speed of the sampler.
 
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
-        return np.frombuffer(self._native.rows(epoch, start, stop), dtype=np.uint64)
+        return np.frombuffer(memoryview(self._native.rows(epoch, start, stop)), dtype=np.uint64)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where to resume: after what the last iterator handed out, or where the next one starts.
 
         Returns:
-            A small dictionary of strings and numbers, fit for JSON and the same on all ranks after equally many steps. It
-            names the contents, rows and weights it belongs to, and is valid for any number of ranks and workers and any
-            batch size.
+            A small dictionary of strings and numbers, fit for JSON and the same on all ranks after equally many steps.
+            It names the contents, rows and weights it belongs to, and is valid for any number of ranks and workers and
+            any batch size.
         """
         return self._native.state_dict()
 

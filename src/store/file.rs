@@ -140,9 +140,9 @@ pub fn check_file(path: &Path, expected_len: u64) -> Result<()> {
 
 /// Length of a regular file that nothing else gives a length for.
 pub fn file_len(path: &Path) -> Result<u64> {
-    let len = stat(path)?.len();
-    check_file(path, len)?;
-    Ok(len)
+    let found = stat(path)?;
+    check_len(path, &found, found.len())?;
+    Ok(found.len())
 }
 
 /// What lies at `path` itself: a link is not followed, since it may lead out of the cache.
@@ -165,8 +165,8 @@ pub fn read_small(path: &Path, limit: u64) -> std::io::Result<Result<Vec<u8>>> {
             limit,
         }));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-    file.by_ref().take(limit).read_to_end(&mut bytes)?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    file.read_exact(&mut bytes)?;
     Ok(Ok(bytes))
 }
 

@@ -247,7 +247,7 @@ fn set<'py>(
     if scalars.take(value)? {
         let item = value.call_method0(intern!(value.py(), "item"))?;
         // The widest floats of NumPy give themselves back.
-        if item.get_type().is(&value.get_type()) {
+        if item.get_type().is(value.get_type()) {
             return Err(refused(
                 key,
                 row,

@@ -579,6 +579,27 @@ fn a_power_cut_at_any_operation_of_a_write_leaves_the_whole_cache_or_none() {
 }
 
 #[test]
+fn a_shard_may_be_filled_to_its_last_byte() {
+    // As published releases do it: records of 100 bytes, two of which fit 200 bytes and not 199.
+    let sample = (vec![7; 100 - 8 - 7], vec![Cell::Int(1)]);
+    for (shard_bytes, expected) in [
+        (199, vec![100; 4]),
+        (200, vec![200; 2]),
+        (201, vec![200; 2]),
+    ] {
+        let base = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            shard_bytes,
+            ..Setup::default()
+        };
+        let samples = std::iter::repeat_n(&sample, 4);
+        let written = setup.write(base.path(), &["a"], samples).unwrap();
+        let lengths: Vec<u64> = written.manifest.shards.iter().map(|s| s.byte_len).collect();
+        assert_eq!(lengths, expected);
+    }
+}
+
+#[test]
 fn every_failed_file_operation_gives_its_error_and_no_cache() {
     let tried = with_scenario(|s| s.inject_faults()).unwrap();
     assert!(tried > 100, "{tried}");

@@ -8,6 +8,7 @@
     reason = "a test may stop at the first surprise"
 )]
 
+mod corruption;
 mod crash;
 mod golden;
 mod layers;

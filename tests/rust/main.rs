@@ -11,6 +11,7 @@
 mod corruption;
 mod crash;
 mod golden;
+mod hostile;
 mod layers;
 mod support;
 mod value_stability;

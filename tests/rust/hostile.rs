@@ -5,11 +5,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use dataset_rt::dataset::Dataset;
 use dataset_rt::error::CacheError;
 use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::index::IndexRow;
+use dataset_rt::format::metadata::{arrow_schema, writer};
 use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA, SHARDS, shard};
+use dataset_rt::format::schema::Schema;
 use dataset_rt::types::Io;
 
 use crate::support::caches::{Forge, Layout, copy, record, samples, write_here};
@@ -238,6 +241,24 @@ fn manifests_that_lie_about_counts_and_lengths_are_refused() {
         forge.index.resize(count as usize, forge.index[2]);
         assert!(read(&forge).table.unwrap_err().contains("3 rows"));
     }
+}
+
+#[test]
+fn row_counts_of_a_table_are_not_believed() {
+    // Without columns, a batch may claim any number of rows; these add up to 3 if the sum wraps.
+    let mut forge = Forge::sound(Algorithm::None, &PAYLOADS);
+    forge.manifest.metadata_schema = Schema::default();
+    let mut file = writer(Vec::new(), &Schema::default()).unwrap();
+    for rows in [1 << 62, 1 << 62, 1 << 62, (1 << 62) + 3] {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = arrow_schema(&Schema::default());
+        let batch = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+        file.write(&batch).unwrap();
+    }
+    file.finish().unwrap();
+    forge.table = file.into_inner().unwrap();
+    let fault = read(&forge).table.unwrap_err();
+    assert!(fault.contains("rows"), "{fault}");
 }
 
 /// A small cache of several shards and the files it consists of.

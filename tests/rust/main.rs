@@ -10,6 +10,7 @@
 
 mod corruption;
 mod crash;
+mod engines;
 mod golden;
 mod hostile;
 mod layers;

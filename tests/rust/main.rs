@@ -8,6 +8,7 @@
     reason = "a test may stop at the first surprise"
 )]
 
+mod cache_crash;
 mod corruption;
 mod crash;
 mod engines;

@@ -243,7 +243,7 @@ fn a_reader_that_is_dropped_closed_or_finished_leaves_no_thread_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_here(folder.path(), "tiny", Layout::none(1000), &samples(61, 9));
     for io in [Io::Mmap, Io::Pread] {
-        let caches = open(&[path.clone()], io);
+        let caches = open(std::slice::from_ref(&path), io);
         for (taken, len) in [(0, 1 << 40), (1, 1 << 40), (20, 1 << 40), (usize::MAX, 500)] {
             for close in [false, true] {
                 let before = |_, _| ();

@@ -27,7 +27,8 @@ fn read(forge: &Forge) -> Reading {
     let path = folder.path().join("cache");
     forge.write(&path);
     returns("reading", move || {
-        let [mapped, read] = ENGINES.map(|io| Reading::of(&[path.clone()], options(io)));
+        let [mapped, read] =
+            ENGINES.map(|io| Reading::of(std::slice::from_ref(&path), options(io)));
         assert_eq!(mapped, read);
         drop(folder);
         mapped
@@ -222,7 +223,7 @@ fn manifests_that_lie_about_counts_and_lengths_are_refused() {
         |forge| forge.manifest.shards[0].byte_len += 1,
         |forge| forge.manifest.shards[0].byte_len = i64::MAX as u64,
         |forge| forge.index.truncate(2),
-        |forge| drop(forge.index.pop().map(|row| forge.index.extend([row, row]))),
+        |forge| forge.index.push(forge.index[2]),
     ];
     for (number, attack) in attacks.iter().enumerate() {
         let mut forge = Forge::sound(Algorithm::None, &PAYLOADS);
@@ -309,7 +310,7 @@ fn a_pipe_put_in_place_of_a_file_after_opening_does_not_hang_the_reader() {
         for io in ENGINES {
             let copied = folder.path().join("copy");
             copy(&cache, &copied);
-            let dataset = Dataset::open(&[copied.clone()], options(io)).unwrap();
+            let dataset = Dataset::open(std::slice::from_ref(&copied), options(io)).unwrap();
             fs::remove_file(copied.join(file)).unwrap();
             make_pipe(&copied.join(file));
             let errors = returns(&format!("{file} is a pipe"), move || {
@@ -352,7 +353,7 @@ fn no_link_leads_out_of_a_cache() {
     // The cache itself may be reached over a link.
     let link = folder.path().join("link");
     symlink(&cache, &link).unwrap();
-    assert!(Reading::of(&[link.clone()], options(Io::Auto)).is_sound());
+    assert!(Reading::of(std::slice::from_ref(&link), options(Io::Auto)).is_sound());
     let twice = Dataset::open(&[cache, link], options(Io::Auto)).unwrap_err();
     assert!(
         matches!(

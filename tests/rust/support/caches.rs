@@ -56,7 +56,7 @@ pub fn samples(count: usize, payload_bytes: usize) -> Vec<Sample> {
         let len = if at % 3 == 1 { 0 } else { payload_bytes + at };
         let payload = (0..len).map(|byte| (byte / 5 * 3 + at) as u8).collect();
         let cells = vec![
-            Cell::Bool(at % 2 == 0),
+            Cell::Bool(at.is_multiple_of(2)),
             Cell::Int(at as i64 - 2),
             Cell::Float((at as f64 / 3.0).to_bits()),
             Cell::Str(["", "é", "a text of more than twelve bytes"][at % 3].to_owned()),

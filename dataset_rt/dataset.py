@@ -46,7 +46,10 @@ def _json(config: ReaderConfig) -> str:
 
 def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that Rust reads; it reports the ones that are missing."""
-    return frame.select([name for name in ("cache_id", "sample_id", "weight") if name in frame.columns])
+    columns = frame.select([name for name in ("cache_id", "sample_id", "weight") if name in frame.columns])
+    # A column of nulls alone has no type yet; with one, the nulls are what is reported.
+    types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
+    return columns.cast({name: types[name] for name, kind in columns.schema.items() if kind == pl.Null})
 
 
 class CachedDataset:
@@ -226,10 +229,11 @@ class CachedDataset:
         """
         self._start_epoch()
         batches = self._native.batches(batch_size, remainder, epochs)
-        if epochs != 0 and batches.remaining() == 0 and len(self) > 0:
+        world_size, length = self.reader_config.world_size, self._native.epoch_length()
+        if remainder == "drop" and 0 < length < batch_size * world_size:
             warnings.warn(
-                f"no batch of {batch_size} rows on each of {self.reader_config.world_size} ranks fits into "
-                f"{self._native.epoch_length()} positions, and remainder={remainder!r} leaves the rest out",
+                f"no batch of {batch_size} rows on each of {world_size} ranks fits into {length} positions, "
+                f"and remainder={remainder!r} leaves the rest out",
                 stacklevel=2,
             )
         return batches

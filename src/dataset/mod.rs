@@ -116,7 +116,7 @@ impl Dataset {
     pub fn open(paths: &[PathBuf], options: DatasetOptions) -> Result<Self> {
         steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
         let caches = Arc::new(Caches::open(paths, options.io, options.validate_cache)?);
-        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal, options);
+        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal(1.0), options);
         dataset.reader_options(Io::Mmap).check()?;
         Ok(dataset)
     }

@@ -105,6 +105,9 @@ class _Stream(Generic[_Item]):
     def __iter__(self) -> _Stream[_Item]:
         return self
 
+    def __next__(self) -> Any:
+        raise NotImplementedError
+
     def state_dict(self) -> dict[str, Any]:
         """Return where to resume after the last item received."""
         return {

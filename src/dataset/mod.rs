@@ -16,6 +16,7 @@ mod stream;
 mod table;
 mod weights;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,6 +105,14 @@ pub enum Latest {
     Samples(Arc<Mutex<SampleStream>>),
     /// Of batches.
     Batches(Arc<Mutex<BatchStream>>),
+}
+
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dataset")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Dataset {

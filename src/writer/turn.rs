@@ -48,7 +48,7 @@ struct Turn {
     next: u64,
     waiting: BTreeMap<u64, Work>,
     /// Away while somebody commits.
-    committer: Option<Committer>,
+    committer: Option<Box<Committer>>,
 }
 
 /// Whether a thread may block in a commit, for example because the disk is behind.
@@ -74,7 +74,7 @@ impl Shared {
             turn: Mutex::new(Turn {
                 next: 0,
                 waiting: BTreeMap::new(),
-                committer: Some(committer),
+                committer: Some(Box::new(committer)),
             }),
         }
     }
@@ -136,7 +136,7 @@ impl Shared {
 /// What a thread at the turn is to do.
 enum Next {
     /// Commit this.
-    Take(Work, Committer),
+    Take(Work, Box<Committer>),
     /// Nothing: the next chunk is not there yet, or somebody else is committing and will look again.
     Nothing,
     /// The next chunk is there, but its commit might have to wait.

@@ -1,6 +1,7 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
 mod arrow;
+mod buffer;
 mod dataset;
 mod errors;
 mod ingest;

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
 
-use super::buffer::with_payload;
+use super::payload::with_payload;
 use super::source::type_name;
 use crate::error::CacheError;
 use crate::format::columns::Value;

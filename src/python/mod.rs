@@ -1,12 +1,12 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
 mod arrow;
-mod buffer;
 mod dataset;
 mod errors;
 mod ingest;
 mod iterator;
 mod options;
+mod payload;
 mod sample;
 mod signals;
 mod source;

@@ -569,6 +569,7 @@ fn with_scenario<T>(body: impl FnOnce(&Scenario<'_>) -> T) -> T {
         },
         die: &|root| fs::write(root.join(".train.lock"), "{}").unwrap(),
         judged: Mutex::default(),
+        rerun: Mutex::default(),
     })
 }
 

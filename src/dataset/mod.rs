@@ -26,10 +26,11 @@ use arrow_schema::SchemaRef;
 
 pub use active::ActiveRows;
 pub use caches::Caches;
+pub use plan::Share;
 pub use recipe::OrderOptions;
 pub use state::{Cursor, SavedState};
 pub use steps::{BatchOptions, Step};
-pub use stream::{BatchStream, Ranks, SampleStream};
+pub use stream::{BatchStream, Ranks, SampleOptions, SampleStream};
 pub use weights::Weights;
 
 use self::recipe::Recipe;
@@ -231,10 +232,10 @@ impl Dataset {
     ///
     /// # Errors
     /// [`CacheError::Limit`] after the last epoch number, or if the rows are too many to be weighted.
-    pub fn samples(&self) -> Result<Arc<Mutex<SampleStream>>> {
+    pub fn samples(&self, options: SampleOptions) -> Result<Arc<Mutex<SampleStream>>> {
         let (recipe, start) = self.start()?;
-        let options = self.reader_options(recipe.caches.io());
-        let stream = SampleStream::new(Arc::clone(&recipe), options, self.options.ranks, start)?;
+        let reader = self.reader_options(recipe.caches.io());
+        let stream = SampleStream::new(Arc::clone(&recipe), reader, options, start)?;
         let stream = Arc::new(Mutex::new(stream));
         self.started(&recipe, start, 1, Latest::Samples(Arc::clone(&stream)))?;
         Ok(stream)
@@ -299,6 +300,14 @@ impl Dataset {
             Some(Latest::Samples(stream)) => lock(&stream).state(),
             Some(Latest::Batches(stream)) => lock(&stream).state(),
         }
+    }
+
+    /// Where the next iterator starts, whatever the last one has handed out.
+    pub fn start_state(&self) -> Result<SavedState> {
+        let state = self.state()?;
+        let (recipe, next) = (Arc::clone(&state.recipe), state.next);
+        drop(state);
+        Ok(recipe.state(next))
     }
 
     /// Makes the next iterator start where `saved` was taken.

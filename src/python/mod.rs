@@ -29,6 +29,8 @@ mod _dataset_rt {
     #[pymodule_export]
     use super::dataset::CachedDataset;
     #[pymodule_export]
+    use super::dataset::sample_bits;
+    #[pymodule_export]
     use super::iterator::SampleIterator;
     #[pymodule_export]
     use super::writer::write_cache;

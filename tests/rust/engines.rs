@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
-use dataset_rt::dataset::{BatchOptions, Dataset, DatasetOptions, OrderOptions};
+use dataset_rt::dataset::{
+    BatchOptions, Dataset, DatasetOptions, OrderOptions, Ranks, SampleOptions, Share,
+};
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{SHARDS, shard};
 use dataset_rt::reader::{Chunk, Loader, Placement, Plan, ReaderOptions, SampleReader};
@@ -122,6 +124,7 @@ fn engine_threads_and_window_change_no_sample_and_no_order() {
 /// The samples of all batches of an epoch, and the failure that ended them.
 fn batches(dataset: &Dataset, batch_size: u64) -> (Vec<Sample>, Option<String>) {
     let stream = dataset.batches(BatchOptions {
+        share: Share::ALL,
         batch_size,
         remainder: Remainder::Keep,
         epochs: Some(1),
@@ -362,7 +365,9 @@ fn threads_in_a_process_of_their_own() {
         };
         let dataset = Dataset::open(&paths, options).unwrap();
         assert_eq!(threads(), 0);
-        let stream = dataset.samples().unwrap();
+        let stream = dataset
+            .samples(SampleOptions::plain(Ranks::SINGLE))
+            .unwrap();
         assert!(stream.lock().unwrap().load(&mut || Ok(())).unwrap());
         // A thread names itself.
         returns("starting", move || {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
-use dataset_rt::dataset::{Dataset, DatasetOptions};
+use dataset_rt::dataset::{Dataset, DatasetOptions, Ranks, SampleOptions};
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::sampling::order::Mode;
 use dataset_rt::types::{Io, SampleRef};
@@ -70,7 +70,7 @@ impl Reading {
 /// Everything the next iterator of a dataset delivers. A failure ends it.
 pub fn deliver(dataset: &Dataset) -> Delivered {
     let mut all = Delivered::default();
-    let stream = match dataset.samples() {
+    let stream = match dataset.samples(SampleOptions::plain(Ranks::SINGLE)) {
         Ok(stream) => stream,
         Err(error) => {
             all.failure = Some(typed(&error));

@@ -19,6 +19,14 @@ pub struct Ranks {
     pub world_size: u64,
 }
 
+impl Ranks {
+    /// The only consumer.
+    pub const SINGLE: Self = Self {
+        rank: 0,
+        world_size: 1,
+    };
+}
+
 /// How a rank takes samples out of the global order: as batches of one, so every `world_size`-th position.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOptions {

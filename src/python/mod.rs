@@ -8,6 +8,7 @@ mod errors;
 mod ingest;
 mod iterator;
 mod options;
+mod payload;
 mod sample;
 mod signals;
 mod source;

@@ -7,8 +7,12 @@ use super::map::Map;
 use crate::error::{CacheError, Result};
 use crate::types::Io;
 
-/// Files up to this length are read whole instead of being read row by row, in bytes.
+/// Tables up to this length are read whole instead of being read row by row, in bytes.
 const WHOLE_MAX: u64 = 8 << 20;
+
+/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of which
+/// a process may have 65,530.
+const UNMAPPED_MAX: u64 = 64 << 10;
 
 /// An open file whose length was checked.
 #[derive(Debug)]
@@ -46,6 +50,9 @@ impl FileReader {
             .map_err(|error| CacheError::io("stat", path, error))?;
         check_len(path, &metadata, expected_len)?;
         let bytes = match io {
+            Io::Auto | Io::Mmap if purpose == Purpose::Table && expected_len <= UNMAPPED_MAX => {
+                Source::Whole(read_at(&file, path, 0, usize_len(expected_len)?)?)
+            }
             Io::Auto | Io::Mmap => Source::Mapped(Map::new(&file, path)?),
             Io::Pread if purpose == Purpose::Table && expected_len <= WHOLE_MAX => {
                 Source::Whole(read_at(&file, path, 0, usize_len(expected_len)?)?)

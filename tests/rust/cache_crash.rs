@@ -46,7 +46,7 @@ fn judge(base: &Path) -> Verdict {
     match Dataset::open(&[cache], options) {
         Err(error) => Verdict::Broken(error.to_string()),
         Ok(dataset) => {
-            let delivered = deliver(dataset.iterate().unwrap());
+            let delivered = deliver(&dataset);
             if delivered.failure.is_none() && delivered.samples == rows() {
                 Verdict::Complete
             } else {

@@ -162,17 +162,17 @@ fn damage_to_a_published_cache_is_refused_or_changes_no_sample() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/published");
     // Hashed as a whole, a file gives one flip no better chance than another.
     let caches = [
-        ("0.2.0/fixed-none", 3, &[0x01, 0x02, 0x80, 0xff][..]),
-        ("0.4.8/mixed-lz4", 41, &[0x01]),
-        ("0.4.8/mixed-none", 241, &[0x02]),
+        ("0.2.0/fixed-none", 1, 5, &[0x01, 0x02, 0x80, 0xff][..]),
+        ("0.4.8/mixed-lz4", 3, 97, &[0x01]),
+        ("0.4.8/mixed-none", 7, 389, &[0x02]),
     ];
-    for (cache, step, masks) in caches {
+    for (cache, manifest_step, step, masks) in caches {
         let cache = published.join(cache);
         let files = files(&cache);
         let mut damages = Vec::new();
         for (file, bytes) in &files {
             let (masks, step) = match file == Path::new(MANIFEST) {
-                true => (masks, 1),
+                true => (masks, manifest_step),
                 false => (&[0x10][..], step),
             };
             let every = every_damage(bytes.len(), masks).step_by(step);

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
-use dataset_rt::dataset::{Dataset, DatasetOptions, OrderOptions};
+use dataset_rt::dataset::{
+    BatchOptions, Dataset, DatasetOptions, OrderOptions, Ranks, SampleOptions, Share,
+};
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{SHARDS, shard};
 use dataset_rt::reader::{Chunk, Loader, Placement, Plan, ReaderOptions, SampleReader};
 use dataset_rt::sampling::order::Mode;
+use dataset_rt::sampling::position::Remainder;
 use dataset_rt::store::cache::Cache;
 use dataset_rt::store::pool::FilePool;
 use dataset_rt::types::{Io, SampleRef, Verify};
@@ -20,7 +23,7 @@ use dataset_rt::types::{Io, SampleRef, Verify};
 use crate::support::caches::{Layout, samples, write_here};
 use crate::support::child;
 use crate::support::naive::{self, Cell, Sample};
-use crate::support::reading::{Delivered, deliver, options, returns};
+use crate::support::reading::{Delivered, deliver, options, returns, typed};
 
 const ENGINES: [Io; 3] = [Io::Mmap, Io::Pread, Io::Auto];
 const WORKERS: [usize; 3] = [1, 2, 8];
@@ -54,7 +57,7 @@ fn epochs(
         });
         dataset.set_samples_metadata(weighed).unwrap();
     }
-    [(); 2].map(|()| deliver(dataset.iterate().unwrap()))
+    [(); 2].map(|()| deliver(&dataset))
 }
 
 /// Every combination of engine, threads and window.
@@ -118,6 +121,63 @@ fn engine_threads_and_window_change_no_sample_and_no_order() {
     }
 }
 
+/// The samples of all batches of an epoch, and the failure that ended them.
+fn batches(dataset: &Dataset, batch_size: u64) -> (Vec<Sample>, Option<String>) {
+    let stream = dataset.batches(BatchOptions {
+        share: Share::ALL,
+        batch_size,
+        remainder: Remainder::Keep,
+        epochs: Some(1),
+        rank: 0,
+        world_size: 1,
+    });
+    let stream = stream.unwrap();
+    let (mut stream, mut found) = (stream.lock().unwrap(), Vec::new());
+    loop {
+        let chunk = match stream.next(&mut || Ok(())) {
+            Ok(None) => return (found, None),
+            Ok(Some((_, chunk))) => chunk,
+            Err(error) => return (found, Some(typed(&error))),
+        };
+        for sample in (0..chunk.len()).map(|place| chunk.get(place).unwrap()) {
+            let cells = sample.metadata().map(Cell::of).collect();
+            found.push((sample.payload.to_vec(), cells));
+        }
+    }
+}
+
+#[test]
+fn batches_are_the_samples_whatever_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = caches(folder.path());
+    for broken in [false, true] {
+        if broken {
+            damage(&paths[1], 20);
+        }
+        for mode in [Mode::Physical, Mode::WithReplacement] {
+            for batch_size in [1, 7, 200] {
+                let single = deliver(&Dataset::open(&paths, with(order(mode))).unwrap());
+                // A batch with a damaged sample fails as a whole.
+                let whole = single.samples.len() as u64 / batch_size * batch_size;
+                let count = if broken { whole as usize } else { 120 };
+                for options in everywhere(order(mode)) {
+                    let dataset = Dataset::open(&paths, options).unwrap();
+                    let (found, failure) = batches(&dataset, batch_size);
+                    assert!(found == single.samples[..count], "{options:?} {batch_size}");
+                    assert_eq!(failure, single.failure);
+                }
+            }
+        }
+    }
+}
+
+fn with(order: OrderOptions) -> DatasetOptions {
+    DatasetOptions {
+        order,
+        ..options(Io::Pread)
+    }
+}
+
 /// Flips one bit in the middle of a record.
 fn damage(cache: &Path, sample: usize) {
     let row = naive::read(cache).index[sample];
@@ -158,16 +218,17 @@ fn failures_come_in_the_same_place_with_the_same_words() {
 fn a_damaged_sample_is_refused_every_time_and_never_becomes_verified() {
     let folder = tempfile::tempdir().unwrap();
     let paths = caches(folder.path());
-    damage(&paths[1], 5);
+    // Plain bytes, which nothing but the checksum can find wrong.
+    damage(&paths[2], 5);
     for io in ENGINES {
         let dataset = Dataset::open(&paths, options(io)).unwrap();
         for _ in 0..3 {
-            let error = dataset.sample(61 + 5).unwrap_err();
+            let error = dataset.sample(61 + 40 + 5).unwrap_err();
             assert!(
                 matches!(error, CacheError::DamagedRecord { sample_id: 5, .. }),
                 "{error}"
             );
-            assert_eq!(deliver(dataset.iterate().unwrap()).samples.len(), 61 + 5);
+            assert_eq!(deliver(&dataset).samples.len(), 61 + 40 + 5);
         }
     }
 }
@@ -304,15 +365,18 @@ fn threads_in_a_process_of_their_own() {
         };
         let dataset = Dataset::open(&paths, options).unwrap();
         assert_eq!(threads(), 0);
-        let mut reader = dataset.iterate().unwrap();
-        reader.next_chunk(&mut || Ok(())).unwrap().unwrap();
+        let stream = dataset
+            .samples(SampleOptions::plain(Ranks::SINGLE))
+            .unwrap();
+        assert!(stream.lock().unwrap().load(&mut || Ok(())).unwrap());
         // A thread names itself.
         returns("starting", move || {
             while threads() != workers {
                 std::thread::yield_now()
             }
         });
-        drop(reader);
+        // The dataset keeps its last iterator, for its state.
+        stream.lock().unwrap().close();
         // The system lists a joined thread a little longer than it runs.
         returns("stopping", || {
             while threads() > 0 {
@@ -346,22 +410,6 @@ fn a_panic_in_a_worker_is_an_error_in_its_place_and_no_hang() {
     });
     assert_eq!(delivered, 30);
     assert!(matches!(error, CacheError::Internal { .. }), "{error}");
-}
-
-#[test]
-#[ignore = "the reader goes on with the run after the failed one"]
-fn a_failure_ends_the_iteration() {
-    let folder = tempfile::tempdir().unwrap();
-    let paths = caches(folder.path());
-    damage(&paths[0], 17);
-    for options in everywhere(order(Mode::Physical)) {
-        let mut reader = Dataset::open(&paths, options).unwrap().iterate().unwrap();
-        while reader.next_chunk(&mut || Ok(())).is_ok() {}
-        for _ in 0..3 {
-            let after = reader.next_chunk(&mut || Ok(())).unwrap();
-            assert!(after.is_none(), "{options:?}: {after:?}");
-        }
-    }
 }
 
 #[test]

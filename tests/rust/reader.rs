@@ -204,8 +204,8 @@ fn with_few_open_files() {
                 ..options(io)
             };
             let dataset = Dataset::open(&paths, options).unwrap();
-            assert_eq!(dataset.len(), 3 * CACHES as u64);
-            let delivered = deliver(dataset.iterate().unwrap());
+            assert_eq!(dataset.row_count().unwrap(), 3 * CACHES as u64);
+            let delivered = deliver(&dataset);
             assert_eq!(delivered.failure, None);
             let mut seen = HashSet::new();
             for (reference, sample) in delivered.references.iter().zip(&delivered.samples) {

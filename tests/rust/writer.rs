@@ -174,7 +174,7 @@ fn samples_come_back_as_they_went_in() {
             let samples = mixed(200);
             let summary = setup.write(base.path(), &NAMES, &samples).unwrap();
             assert_eq!(summary.path, base.path().join("train"));
-            assert_eq!(entries(base.path()), [summary.path.clone()]);
+            assert_eq!(entries(base.path()), std::slice::from_ref(&summary.path));
             let found = read(&summary.path);
             assert_eq!(found.samples, samples);
             assert_eq!(found.manifest, summary.manifest);
@@ -569,6 +569,7 @@ fn with_scenario<T>(body: impl FnOnce(&Scenario<'_>) -> T) -> T {
         },
         die: &|root| fs::write(root.join(".train.lock"), "{}").unwrap(),
         judged: Mutex::default(),
+        rerun: Mutex::default(),
     })
 }
 

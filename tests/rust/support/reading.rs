@@ -3,28 +3,22 @@
 use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
-use dataset_rt::dataset::{Dataset, DatasetOptions, OrderOptions};
+use dataset_rt::dataset::{Dataset, DatasetOptions, Ranks, SampleOptions};
 use dataset_rt::error::{CacheError, Result};
-use dataset_rt::reader::SampleReader;
 use dataset_rt::sampling::order::Mode;
-use dataset_rt::types::{Io, SampleRef, Verify};
+use dataset_rt::types::{Io, SampleRef};
 
 use super::naive::{Cell, Sample};
 
 /// Options in their defaults, but for the order, which is physical, and one thread.
 pub fn options(io: Io) -> DatasetOptions {
-    DatasetOptions {
-        order: OrderOptions {
-            mode: Mode::Physical,
-            seed: 0,
-            epoch_length: None,
-        },
-        prefetch_size: 64,
+    let mut options = DatasetOptions {
         num_workers: 1,
-        verify: Verify::First,
         io,
-        validate_cache: false,
-    }
+        ..DatasetOptions::with_seed(7)
+    };
+    options.order.mode = Mode::Physical;
+    options
 }
 
 /// Samples up to the end or the first failure.
@@ -56,13 +50,7 @@ impl Reading {
                 Self { delivered, table }
             }
             Ok(dataset) => {
-                let delivered = match dataset.iterate() {
-                    Ok(reader) => deliver(reader),
-                    Err(error) => Delivered {
-                        failure: Some(typed(&error)),
-                        ..Delivered::default()
-                    },
-                };
+                let delivered = deliver(&dataset);
                 let table = dataset.samples_metadata();
                 let table = table.map(|(_, batches)| batches);
                 Self {
@@ -79,24 +67,32 @@ impl Reading {
     }
 }
 
-/// Everything a reader delivers.
-pub fn deliver(mut reader: SampleReader) -> Delivered {
+/// Everything the next iterator of a dataset delivers. A failure ends it.
+pub fn deliver(dataset: &Dataset) -> Delivered {
     let mut all = Delivered::default();
+    let stream = match dataset.samples(SampleOptions::plain(Ranks::SINGLE)) {
+        Ok(stream) => stream,
+        Err(error) => {
+            all.failure = Some(typed(&error));
+            return all;
+        }
+    };
+    let mut stream = stream.lock().unwrap();
     loop {
-        let chunk = match reader.next_chunk(&mut || Ok(())) {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return all,
-            Err(error) => {
-                all.failure = Some(typed(&error));
-                return all;
-            }
-        };
-        for sample in (0..chunk.len()).map(|place| chunk.get(place).unwrap()) {
+        while let Some(sample) = stream.take() {
             all.references.push(sample.reference);
             let cells = sample.metadata().map(Cell::of).collect();
             all.samples.push((sample.payload.to_vec(), cells));
         }
-        reader.recycle(chunk);
+        match stream.load(&mut || Ok(())) {
+            Ok(true) => {}
+            Ok(false) => return all,
+            Err(error) => {
+                all.failure = Some(typed(&error));
+                assert!(!stream.load(&mut || Ok(())).unwrap() && stream.take().is_none());
+                return all;
+            }
+        }
     }
 }
 

@@ -232,7 +232,7 @@ impl CachedDataset {
             ActiveRows::Chosen(rows) => Some(NativeArray::from_u64(rows.to_vec())),
         };
         let bits = match weights {
-            Weights::Equal(weight) if weight == 1.0 => None,
+            Weights::Equal(1.0) => None,
             Weights::Equal(weight) => Some(vec![weight.to_bits()]),
             Weights::Each(weights) => Some(weights.iter().map(|weight| weight.to_bits()).collect()),
         };

@@ -91,6 +91,11 @@ def batch_ids(batch: CachedBatch, *, padded: bool = False) -> list[Id]:
     return [(cache, sample) for cache, sample, valid in rows if valid or padded]
 
 
+def differing(error: Any) -> list[str]:
+    """Return the names of the fields that a refused state differs in."""
+    return [name for name, _, _ in error.fields]
+
+
 def through_json(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state as it comes back from a checkpoint, and check its size."""
     text = json.dumps(state)

@@ -12,7 +12,9 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -30,7 +32,7 @@ from dataset_rt import errors
 from tests.order_support import ids, opened, order, payload
 
 def forked(work, fork=os.fork):
-    # One line of JSON from a child that is killed rather than waited for; "late" says that it took over a second of work.
+    # What a child answers. One that hangs is killed by its alarm, and fails the test.
     read, write = os.pipe()
     child = fork()
     if child == 0:
@@ -61,7 +63,7 @@ def cache(tmp_path_factory):
     return written(tmp_path_factory.mktemp("processes"), 40)
 
 
-def run(script: str, *arguments: object) -> object:
+def run(script: str, *arguments: object) -> Any:
     """Run a script in a fresh interpreter; return the JSON in its last line."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PRELUDE + textwrap.dedent(script), *map(str, arguments)],
@@ -300,8 +302,7 @@ def test_sixteen_threads_share_one_iterator_and_each_item_goes_to_one(cache, kin
 
     def work(_: int) -> list[int]:
         barrier.wait(PATIENCE)
-        items = list(iterator)
-        return [row for item in items for row in ([item.sample_id] if kind == "samples" else item.sample_id.tolist())]
+        return [int(row) for item in iterator for row in np.atleast_1d(item.sample_id)]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         found = [row for rows in pool.map(work, range(16)) for row in rows]

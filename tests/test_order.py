@@ -151,6 +151,17 @@ def test_a_view_of_a_million_rows_is_ordered_like_its_naive_twin(cache):
     assert np.array_equal(weighted.rows(7, 123_456, 123_466), drawn[123_456:123_466])
 
 
+def test_ranks_of_a_million_rows_join_to_the_order(cache):
+    chosen = np.arange(1_000_000, dtype=np.uint64) % 50
+    frame = pl.DataFrame({"cache_id": np.zeros_like(chosen), "sample_id": chosen})
+    size, world = 100_003, 3
+    views = [opened(cache, weighted=True, rank=rank, world_size=world).select(frame) for rank in range(world)]
+    ranks = [[batch.sample_id for batch in view.batches(size)] for view in views]
+    assert {len(batches) for batches in ranks} == {4}
+    joined = np.concatenate([part for step in zip(*ranks, strict=True) for part in step])
+    assert np.array_equal(joined, views[0].order(0)["sample_id"].to_numpy())
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     mode=st.sampled_from(sorted(MODES)),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataset_rt import ReaderConfig, errors
 from tests.order_support import MODES, batch_ids, ids, opened, order, through_json, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORLDS = [1, 2, 3, 4, 6, 8]
 
@@ -17,9 +22,9 @@ def cache(tmp_path_factory):
     return written(tmp_path_factory.mktemp("ranks"), 50)
 
 
-def job(cache, world, batch_size, *, state=None, remainder="keep", epochs=1, **config):
+def job(cache: Path, world: int, batch_size: int, *, state: Any = None, remainder: Any = "keep", **config: Any):
     """Return the batches of every rank, each rank opened as its own process would."""
-    ranks = []
+    ranks, epochs = [], config.pop("epochs", 1)
     for rank in range(world):
         dataset = opened(cache, rank=rank, world_size=world, **{"num_workers": 1, **config})
         if state is not None:
@@ -55,9 +60,7 @@ def test_joined_batches_are_the_order_and_all_ranks_make_equal_steps(cache, mode
             whole = (step + 1) * rows_of_step <= rows
             if whole or remainder == "pad":
                 assert len(batch) == batch_size
-            assert [order_id for order_id in batch_ids(batch, padded=True)] == [
-                expected[place] for place in batch.position.tolist()
-            ]
+            assert batch_ids(batch, padded=True) == [expected[place] for place in batch.position.tolist()]
             if whole:
                 first = step * rows_of_step + rank * batch_size
                 assert batch.position.tolist() == list(range(first, first + batch_size))
@@ -110,9 +113,7 @@ def test_a_job_resumes_with_any_other_number_of_ranks(cache, mode):
         ranks = job(cache, before, 2, rows=47, epochs=2, **MODES[mode])
         for stop in (0, 1, len(ranks[0]) // 3, len(ranks[0]) // 2, len(ranks[0])):
             states = [
-                through_json(
-                    batches[stop - 1].state_dict() if stop else opened(cache, 47, **MODES[mode]).state_dict()
-                )
+                through_json(batches[stop - 1].state_dict() if stop else opened(cache, 47, **MODES[mode]).state_dict())
                 for batches in ranks
             ]
             assert all(state == states[0] for state in states)

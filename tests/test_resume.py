@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataset_rt import CachedDataset, ReaderConfig, errors
-from tests.order_support import MODES, batch_ids, ids, opened, order, through_json, written
+from tests.order_support import MODES, batch_ids, differing, ids, opened, order, through_json, written
 
 PINNED = Path(__file__).parent / "data" / "states"
 
@@ -179,7 +179,7 @@ def test_a_state_of_another_recipe_is_refused_by_name_and_changes_nothing(cache,
     before = other.state_dict()
     with pytest.raises(errors.StateMismatchError) as caught:
         other.load_state_dict(state)
-    [(name, saved, now)] = caught.value.fields
+    [(name, saved, now)] = vars(caught.value)["fields"]
     assert name == field
     assert str(saved) in str(caught.value)
     assert str(now) in str(caught.value)
@@ -199,14 +199,14 @@ def test_a_state_of_other_contents_is_refused(cache, tmp_path, change):
         other = opened(written(tmp_path, 20 if change == "count" else 41))
     with pytest.raises(errors.StateMismatchError) as caught:
         other.load_state_dict(state)
-    assert "contents" in [name for name, *_ in caught.value.fields]
+    assert "contents" in differing(caught.value)
 
 
 def test_every_difference_is_listed_at_once(cache):
     other = opened(cache, seed=99, replacement=False, epoch_length=7, rows=20, weighted=True)
     with pytest.raises(errors.StateMismatchError) as caught:
         other.load_state_dict(opened(cache).state_dict())
-    assert [name for name, *_ in caught.value.fields] == ["seed", "order", "epoch_length", "rows", "weights"]
+    assert differing(caught.value) == ["seed", "order", "epoch_length", "rows", "weights"]
     assert isinstance(caught.value, ValueError)
 
 

@@ -250,9 +250,7 @@ def test_a_bad_source_never_stops_the_others(tmp_path: Path) -> None:
     assert [type(result) is CacheWriteSuccess for result in results] == [True, *[False] * 7, True]
     labels = ["one", "source[1]", "source[2]", "../up", "raising", "empty", "source[6]", "version", "two"]
     assert [result.source_name for result in results] == labels
-    messages = {
-        result.source_name: result.message for result in results if isinstance(result, CacheWriteError)
-    }
+    messages = {result.source_name: result.message for result in results if isinstance(result, CacheWriteError)}
     assert "without the attribute `name`" in messages["source[1]"]
     assert "of type int, expected str" in messages["source[2]"]
     assert "invalid source name" in messages["../up"]
@@ -359,9 +357,7 @@ def test_a_cache_being_written_is_an_error_for_write_and_waited_for_otherwise(tm
 
     def wait_for_it() -> None:
         source = Source("train", [(b"third", {})])
-        outcomes.append(
-            CachedDataset.from_cache_sources(source, tmp_path, reader_config=reader, writer_config=QUIET)
-        )
+        outcomes.append(CachedDataset.from_cache_sources(source, tmp_path, reader_config=reader, writer_config=QUIET))
 
     second = threading.Thread(target=wait_for_it)
     second.start()

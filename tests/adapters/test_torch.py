@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -16,12 +17,16 @@ from dataset_rt import errors
 from dataset_rt.adapters import torch as adapter
 from tests.order_support import MODES, batch_ids, ids, opened, order, payload, written
 
+if TYPE_CHECKING:
+    from dataset_rt import CachedDataset
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402 (after the check)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
     pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning"),
 ]
 
@@ -45,7 +50,16 @@ def whole(items):
     return items
 
 
-def loader(kind, dataset, *, workers=0, size=BATCH, cls=DataLoader, remainder="keep", **options):
+def loader(
+    kind: str,
+    dataset: CachedDataset,
+    *,
+    workers: int = 0,
+    size: int = BATCH,
+    cls: Any = DataLoader,
+    remainder: Any = "keep",
+    **options: Any,
+):
     """Return a loader over a dataset in one of the three ways; its items are lists of samples or batches."""
     options = {"num_workers": workers, "collate_fn": whole, **options}
     if kind == "samples":
@@ -109,8 +123,16 @@ def test_the_default_collation_makes_tensors_of_the_metadata(cache):
     assert list(batch.data) == [payload(n) for n in expected]
 
 
-@pytest.mark.parametrize("kind", ["samples", "batches"])
-@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"multiprocessing_context": "spawn"}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("samples", {"persistent_workers": True}),
+        ("batches", {"persistent_workers": True}),
+        ("samples", {"multiprocessing_context": "spawn"}),
+        ("batches", {"multiprocessing_context": "forkserver"}),
+    ],
+    ids=str,
+)
 def test_reused_and_spawned_workers_move_on_too(cache, kind, options):
     view = opened(cache, num_workers=1).filter(pl.col("n") > 30)
     loaded = loader(kind, view, workers=2, size=3, **options)
@@ -191,10 +213,8 @@ def test_samples_of_ranks_are_as_many_as_the_length_says(cache):
             wrapped = (expected + expected)[rank : rank + 3 * length : 3]
             assert len(samples) == length
             assert ids(samples) == wrapped
-            assert ids(DataLoader(samples, batch_size=None, num_workers=2)) == [
-                (expected := order(dataset, 1)) and (expected + expected)[rank + 3 * place] for place in range(length)
-            ]
-            expected = order(opened(cache))
+            later = order(dataset, 1) * 2
+            assert ids(DataLoader(samples, batch_size=None, num_workers=2)) == later[rank : rank + 3 * length : 3]
 
 
 @pytest.mark.parametrize("workers", [0, 3])
@@ -234,17 +254,14 @@ def test_a_stateful_loader_resumes_twice_in_one_epoch_between_snapshots(cache, s
 
 @pytest.mark.parametrize("kind", ["samples", "batches"])
 def test_a_loader_resumes_with_another_number_of_workers(cache, stateful, kind):
-    before, seen = [0, 4, 0, 3], []
-    state, dataset = None, None
-    for workers in before:
-        dataset = opened(cache)
-        if state is not None:
-            adapter.load_loader_state(dataset, state)
+    dataset, seen = opened(cache), []
+    for workers in [0, 4, 0, 3]:
         loaded = loader(kind, dataset, workers=workers, cls=stateful, snapshot_every_n_steps=2)
         seen += who(itertools.islice(loaded, 3))
         state = loaded.state_dict()
         del loaded
-    adapter.load_loader_state(dataset, state)
+        dataset = opened(cache)
+        adapter.load_loader_state(dataset, state)
     with dataset.batches(7, epochs=2) as batches:
         seen += who(batches)
     assert seen == order(opened(cache), 0) + order(opened(cache), 1)
@@ -263,9 +280,7 @@ def test_batch_tokens_resume_any_loader_with_any_workers(cache):
 def test_a_state_of_another_loader_is_refused(cache, stateful):
     state = loader("samples", opened(cache), cls=stateful).state_dict()
     with pytest.raises(errors.StateMismatchError, match="kind was 'samples' and is 'batches'"):
-        loader("batches", opened(cache), cls=stateful).load_state_dict(state) or next(
-            iter(_loaded(loader("batches", opened(cache), cls=stateful), state))
-        )
+        next(iter(_loaded(loader("batches", opened(cache), cls=stateful), state)))
     with pytest.raises(errors.StateMismatchError, match="seed"):
         next(iter(_loaded(loader("samples", opened(cache, seed=5), cls=stateful), state)))
     with pytest.raises(errors.StateMismatchError, match="seed"):
@@ -292,8 +307,7 @@ class Upper(IterableDataset):
         self.inner = inner
 
     def __iter__(self):
-        for sample in self.inner:
-            yield sample
+        yield from self.inner
 
 
 def test_a_dataset_around_the_dataset_keeps_the_order(cache):
@@ -330,9 +344,9 @@ def test_random_generators_of_samples_do_not_depend_on_workers_or_ranks(cache):
     left, right = drawn(2, world=2)
     assert [pair for pairs in zip(left[0], right[0], strict=True) for pair in pairs] == alone[0]
     batches = adapter.batch_dataset(opened(cache), 7, transform=draw_rows)
-    assert [pair for rows in DataLoader(batches, batch_size=None, num_workers=2, collate_fn=whole) for pair in rows] == (
-        alone[0]
-    )
+    assert [
+        pair for rows in DataLoader(batches, batch_size=None, num_workers=2, collate_fn=whole) for pair in rows
+    ] == (alone[0])
 
 
 def test_a_transform_that_cannot_be_sent_is_named(cache):

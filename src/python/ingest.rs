@@ -4,7 +4,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyAttributeError, PyOverflowError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyMemoryView, PyString, PyTuple, PyType,
+};
 
 use super::source::type_name;
 use crate::error::CacheError;
@@ -192,6 +194,9 @@ fn with_payload<T>(
         return take(bytes.as_bytes());
     }
     let Ok(buffer) = PyUntypedBuffer::get(data) else {
+        if let Some(copy) = copied(data)? {
+            return take(copy.as_bytes());
+        }
         let advice = match data.is_instance_of::<PyString>() {
             true => "; encode text to bytes first",
             false => "",
@@ -225,6 +230,23 @@ fn with_payload<T>(
     // threads write into a payload they have just handed over breaks the rules of the buffer protocol.
     let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
     take(bytes)
+}
+
+/// The bytes of a contiguous buffer that leaves out its shape or strides, as arrays of `ctypes` and NumPy arrays without
+/// axes do; `None` for what is no such buffer.
+fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let py = data.py();
+    let Ok(view) = PyMemoryView::from(data) else {
+        return Ok(None);
+    };
+    let format = view.getattr(intern!(py, "format"))?;
+    let has_objects = format.extract::<String>()?.contains('O');
+    let is_contiguous = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?;
+    if has_objects || !is_contiguous {
+        return Ok(None);
+    }
+    let copy = view.call_method0(intern!(py, "tobytes"))?;
+    Ok(Some(copy.cast_into()?))
 }
 
 /// Gives one metadata value to the sample.

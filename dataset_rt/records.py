@@ -67,8 +67,16 @@ class CacheSource(Protocol):
     `| None`) declares the metadata columns instead of inferring them from the samples.
     """
 
-    name: str
-    """Directory name of the cache."""
+    if TYPE_CHECKING:
+        # Only readable, so that frozen dataclasses and named tuples are sources for type checkers too.
+        @property
+        def name(self) -> str:
+            """Directory name of the cache."""
+            ...
+
+    else:
+        name: str
+        """Directory name of the cache."""
 
     def __iter__(self) -> Iterator[CacheInput]:
         """Yield the samples in order; called in the thread that writes, never concurrently."""

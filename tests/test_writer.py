@@ -13,7 +13,7 @@ import tempfile
 from collections import UserDict
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import polars as pl
@@ -568,6 +568,13 @@ def test_sources_come_alone_or_in_a_list_or_a_tuple_and_may_be_any_class(tmp_pat
     class Listed(list):
         name = "listed"
 
+    class Split(NamedTuple):
+        name: str
+        count: int
+
+        def __iter__(self) -> Any:
+            return (CacheInput(b"", {}) for _ in range(self.count))
+
     class Lazy(CacheSource):
         name = "lazy"
 
@@ -587,8 +594,13 @@ def test_sources_come_alone_or_in_a_list_or_a_tuple_and_may_be_any_class(tmp_pat
     assert one == [("one", tmp_path / "one")]
     pair = write_cache((Lazy(), Generated()), str(tmp_path), writer_config=writer())
     assert pair == [("lazy", tmp_path / "lazy"), ("generated", tmp_path / "generated")]
-    in_list = write_cache([Listed([CacheInput(b"", {})])], tmp_path, writer_config=writer())
-    assert in_list == [("listed", tmp_path / "listed")]
+    listed = write_cache(Listed([CacheInput(b"", {})] * 2), tmp_path, writer_config=writer())
+    assert listed == [("listed", tmp_path / "listed")]
+    split = write_cache([Split("split", 3)], tmp_path, writer_config=writer())
+    assert split == [("split", tmp_path / "split")]
+    split_alone = write_cache(Split("alone", 3), tmp_path, writer_config=writer())
+    assert split_alone == [("alone", tmp_path / "alone")]
+    assert [len(read(tmp_path / name)) for name in ("listed", "split", "alone")] == [2, 3, 3]
     assert write_cache([], tmp_path, writer_config=writer()) == []
 
 

@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import polars as pl
 
+from dataset_rt import _dataset_rt as native
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from dataset_rt import _dataset_rt as native
 
 __all__ = ["CachedBatch", "Payloads"]
 
@@ -54,7 +55,7 @@ class Payloads(Sequence[memoryview]):
         """Yield the payloads in order, without a copy."""
         view = self.values.data
         bounds = self.offsets.tolist()
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             yield view[start:end]
 
 
@@ -71,6 +72,9 @@ class CachedBatch:
     sample_id: NDArray[np.uint64]
     """Row of each sample in its cache."""
 
+    position: NDArray[np.uint64]
+    """Position of each sample in its epoch, over all ranks."""
+
     valid: NDArray[np.bool_]
     """`False` for rows that only fill up the last batch (`remainder="pad"`)."""
 
@@ -80,7 +84,7 @@ class CachedBatch:
     step: int
     """Number of the global batch in its epoch, counted in batches of this size."""
 
-    _metadata: native.BatchMetadata = field(repr=False)
+    _metadata: native.BatchMetadata | None = field(repr=False)
     _state: str = field(repr=False)
 
     def __len__(self) -> int:
@@ -90,11 +94,26 @@ class CachedBatch:
     @cached_property
     def metadata(self) -> pl.DataFrame:
         """Metadata columns in name order, one row per sample; built when first asked for."""
+        if self._metadata is None:
+            raise AttributeError("the metadata of this batch was lost")
         return pl.DataFrame(self._metadata.table())
+
+    def generator(self, row: int) -> np.random.Generator:
+        """Return the random generator that belongs to a row's position: `CachedDataset.generator` of it."""
+        return generator(self.state_dict()["seed"], self.epoch, int(self.position[row]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parts as arrays and frames, for another process."""
+        return {**self.__dict__, "metadata": self.metadata, "_metadata": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of a consumer that has used this batch and nothing after it."""
         return json.loads(self._state)
+
+
+def generator(seed: int, epoch: int, position: int) -> np.random.Generator:
+    """Return the random generator of one position of an epoch."""
+    return np.random.Generator(np.random.Philox(key=native.sample_bits(seed, epoch, position)))
 
 
 def build_batch(
@@ -106,15 +125,19 @@ def build_batch(
     valid: int,
     epoch: int,
     step: int,
+    position: native.NativeArray,
     metadata: native.BatchMetadata,
     state: str,
 ) -> CachedBatch:
     """Assemble a batch from the parts that Rust loaded; called from there."""
-    samples = np.frombuffer(sample_id, dtype=np.uint64)
+    samples = np.frombuffer(memoryview(sample_id), dtype=np.uint64)
     return CachedBatch(
-        data=Payloads(np.frombuffer(values, dtype=np.uint8), np.frombuffer(offsets, dtype=np.int64)),
-        cache_id=np.frombuffer(cache_id, dtype=np.uint64),
+        data=Payloads(
+            np.frombuffer(memoryview(values), dtype=np.uint8), np.frombuffer(memoryview(offsets), dtype=np.int64)
+        ),
+        cache_id=np.frombuffer(memoryview(cache_id), dtype=np.uint64),
         sample_id=samples,
+        position=np.frombuffer(position, dtype=np.uint64),
         valid=np.arange(len(samples)) < valid,
         epoch=epoch,
         step=step,

@@ -29,7 +29,7 @@ class ShardCompression(_Config):
     """
 
     algo: CompressionAlgo = "none"
-    """`"none"` stores payloads as they are, `"lz4"` compresses each with LZ4; one that does not shrink is kept plain."""
+    """`"none"` stores payloads as they are; `"lz4"` compresses each that shrinks."""
 
     ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Ratio to be expected, written to the manifest for whoever plans disk space; it changes nothing else."""

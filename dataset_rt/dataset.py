@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from dataset_rt import _dataset_rt as native
+from dataset_rt.batch import generator
 from dataset_rt.config import WriterConfig
 from dataset_rt.records import (
     CachedSample,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dataset_rt.adapters.torch import SizedTorchIterableDataset
+    from dataset_rt.adapters.torch.epochs import EpochBoard
     from dataset_rt.config import ReaderConfig
     from dataset_rt.records import CacheSource
 
@@ -71,6 +73,12 @@ class CachedDataset:
         <class 'bytes'>
     """
 
+    _moves = 0
+    """How often a caller chose or started an epoch; worker processes tell by it whether their epoch is still meant."""
+
+    _board: EpochBoard | None = None
+    """What worker processes of the PyTorch adapter deliver, once there may be some."""
+
     def __init__(self, paths: Sequence[str | Path], *, reader_config: ReaderConfig) -> None:
         if isinstance(paths, str | Path):
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
@@ -90,14 +98,18 @@ class CachedDataset:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: paths, configuration, chosen rows, weights and position; no file, no thread."""
+        """Return what another process needs: paths, configuration, chosen rows, weights and position; no open file."""
         rows, weights, state = self._native.parts()
-        arrays = [None if part is None else np.frombuffer(part, dtype=np.uint64) for part in (rows, weights)]
+        arrays = [
+            None if part is None else np.frombuffer(memoryview(part), dtype=np.uint64) for part in (rows, weights)
+        ]
         return {
             "cache_paths": [path.absolute() for path in self.cache_paths],
             "reader_config": self.reader_config,
             "_unpickled": (*arrays, state),
             "_opened": None,
+            "_moves": self._moves,
+            "_board": self._board,
         }
 
     @classmethod
@@ -150,13 +162,21 @@ class CachedDataset:
         rank `r` gets positions `r`, `r + world_size`, and so on.
 
         Returns:
-            An iterator of `CachedSample`, with `state_dict`, `load_state_dict` and `close`. Worker threads read ahead up to `prefetch_size` samples; they stop when the
-            iterator is closed, exhausted or dropped.
+            An iterator of `CachedSample`, with `state_dict`, `load_state_dict` and `close`. Worker threads read ahead
+            up to `prefetch_size` samples; they stop when the iterator is closed, exhausted or dropped.
 
         Raises:
             CorruptRecordError: While iterating, at the place of a damaged sample.
         """
+        self._start_epoch()
         return iter(self._native)
+
+    def _start_epoch(self) -> None:
+        """Move past the epochs that worker processes have delivered since the last choice of an epoch."""
+        last = self._board.last_epoch(self._moves) if self._board is not None else None
+        if last is not None:
+            self._native.set_epoch(last + 1)
+        self._moves += 1
 
     def __getitem__(self, index: int) -> CachedSample:
         """Return the sample of row `index` of the samples metadata table; negative rows count from the end.
@@ -177,6 +197,7 @@ class CachedDataset:
         Args:
             epoch: 0 to 2**32 - 2.
         """
+        self._moves += 1
         self._native.set_epoch(epoch)
 
     def batches(
@@ -204,6 +225,7 @@ class CachedDataset:
         Raises:
             ConfigError: `batch_size` is 0 or `remainder` is not one of the three.
         """
+        self._start_epoch()
         batches = self._native.batches(batch_size, remainder, epochs)
         if epochs != 0 and batches.remaining() == 0 and len(self) > 0:
             warnings.warn(
@@ -266,26 +288,38 @@ class CachedDataset:
         return pl.DataFrame(
             {
                 "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
-                "cache_id": np.frombuffer(caches, dtype=np.uint64),
-                "sample_id": np.frombuffer(samples, dtype=np.uint64),
+                "cache_id": np.frombuffer(memoryview(caches), dtype=np.uint64),
+                "sample_id": np.frombuffer(memoryview(samples), dtype=np.uint64),
             }
         )
 
     def rows(self, epoch: int = 0, start: int = 0, stop: int | None = None) -> NDArray[np.uint64]:
-        """Return which rows of `samples_metadata()` an epoch delivers: `order()` as row numbers, at the sampler's speed.
+        """Return `order()` as row numbers of `samples_metadata()`, at the speed of the sampler.
 
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
-        return np.frombuffer(self._native.rows(epoch, start, stop), dtype=np.uint64)
+        return np.frombuffer(memoryview(self._native.rows(epoch, start, stop)), dtype=np.uint64)
+
+    def generator(self, epoch: int, position: int) -> np.random.Generator:
+        """Return a random generator that belongs to one position of an epoch.
+
+        It is a function of seed, epoch and position alone: the same for any number of ranks, workers and threads, and
+        independent of every other position. `CachedBatch.generator` is the same for a row of a batch.
+
+        Args:
+            epoch: Epoch.
+            position: Position over all ranks.
+        """
+        return generator(self.reader_config.seed, epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where to resume: after what the last iterator handed out, or where the next one starts.
 
         Returns:
-            A small dictionary of strings and numbers, fit for JSON and the same on all ranks after equally many steps. It
-            names the contents, rows and weights it belongs to, and is valid for any number of ranks and workers and any
-            batch size.
+            A small dictionary of strings and numbers, fit for JSON and the same on all ranks after equally many steps.
+            It names the contents, rows and weights it belongs to, and is valid for any number of ranks and workers and
+            any batch size.
         """
         return self._native.state_dict()
 
@@ -301,6 +335,7 @@ class CachedDataset:
                 field that differs with both values, and nothing changes.
         """
         self._native.load_state_dict(dict(state), list(ignore))
+        self._moves += 1
 
     def samples_metadata(self) -> pl.DataFrame:
         """Return the samples metadata table: one row per sample.

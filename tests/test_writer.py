@@ -10,6 +10,7 @@ import mmap
 import os
 import pty
 import tempfile
+import threading
 from collections import UserDict
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -35,6 +36,7 @@ from dataset_rt import (
     write_cache,
 )
 from tests.support import (
+    PATIENCE,
     Source,
     edit_manifest,
     finish,
@@ -84,6 +86,7 @@ class Number(int):
         ),
         pytest.param(np.zeros((0, 3)), b"", id="empty-numpy"),
         pytest.param(np.array(7, dtype=np.int16), b"\x07\x00", id="numpy-without-axes"),
+        pytest.param(np.array([(1, 2)], dtype=[("On", "u1"), ("O", "i1")]), b"\x01\x02", id="structured-numpy"),
         pytest.param(np.frombuffer(b"read only", dtype=np.uint8), b"read only", id="read-only-numpy"),
         pytest.param(array.array("h", [1, -1]), array.array("h", [1, -1]).tobytes(), id="array"),
         pytest.param(mapped(b"mapped"), b"mapped", id="mmap"),
@@ -107,6 +110,8 @@ def test_every_contiguous_buffer_is_stored_as_its_bytes(tmp_path, payload, expec
         pytest.param(np.arange(6)[::2], ["gaps"], id="strided-numpy"),
         pytest.param(np.asfortranarray(np.ones((2, 3))), ["C order"], id="fortran-numpy"),
         pytest.param(np.array([object()]), ["objects"], id="objects"),
+        pytest.param(np.array([(1, [])], dtype=[("a", "u1"), ("b", object)]), ["objects"], id="structured-objects"),
+        pytest.param(np.array(object()), ["ndarray"], id="object-without-axes"),
     ],
 )
 def test_other_payloads_are_refused_with_their_row(tmp_path, payload, parts):
@@ -285,6 +290,7 @@ def test_nulls_and_non_finite_floats_raise_the_format_version_and_nothing_else_d
         (["a", "b", "c"], ["`c` is unexpected"]),
         (["a", "c"], ["`b` is missing", "`c` is unexpected"]),
         ([], ["`a` is missing"]),
+        (["a", 2], ["a metadata key is of type int"]),
     ],
 )
 def test_missing_and_extra_keys_are_named_with_their_row(tmp_path, keys, parts):
@@ -530,11 +536,12 @@ def test_an_exception_of_a_source_is_told_with_type_text_and_row(tmp_path, row):
 def test_exceptions_that_are_nobodys_to_catch_reach_the_caller_and_earlier_caches_stay(tmp_path, kind):
     def items():
         yield from numbered(100)
-        raise kind(3)
+        raise raised
 
+    raised = kind(3)
     with pytest.raises(kind) as caught:
         write_cache([Source("first", numbered(3)), Source("bad", items())], tmp_path, writer_config=writer())
-    assert caught.value.args == (3,)
+    assert caught.value is raised
     assert [entry.name for entry in tmp_path.iterdir()] == ["first"]
 
 
@@ -575,6 +582,13 @@ def test_sources_come_alone_or_in_a_list_or_a_tuple_and_may_be_any_class(tmp_pat
         def __iter__(self) -> Any:
             return (CacheInput(b"", {}) for _ in range(self.count))
 
+    class Assigned(CacheSource):
+        def __init__(self):
+            self.name = "assigned"  # pyrefly: ignore[read-only] (works all the same)
+
+        def __iter__(self):
+            return iter([CacheInput(b"", {})])
+
     class Lazy(CacheSource):
         name = "lazy"
 
@@ -592,6 +606,8 @@ def test_sources_come_alone_or_in_a_list_or_a_tuple_and_may_be_any_class(tmp_pat
 
     one = write_cache(Source("one", numbered(1)), tmp_path, writer_config=writer())
     assert one == [("one", tmp_path / "one")]
+    assigned = write_cache(Assigned(), tmp_path, writer_config=writer())
+    assert assigned == [("assigned", tmp_path / "assigned")]
     pair = write_cache((Lazy(), Generated()), str(tmp_path), writer_config=writer())
     assert pair == [("lazy", tmp_path / "lazy"), ("generated", tmp_path / "generated")]
     listed = write_cache(Listed([CacheInput(b"", {})] * 2), tmp_path, writer_config=writer())
@@ -747,6 +763,29 @@ def test_validate_cache_reads_a_reused_cache_in_full(tmp_path):
     with pytest.raises(errors.CorruptCacheError) as caught:
         from_sources(Source("train", []), tmp_path, validate_cache=True)
     assert caught.value.path == path / "shards" / "000000.bin"
+
+
+def test_reuse_waits_for_a_writer_in_another_thread(tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        yield from numbered(3)
+
+    results: list[Any] = []
+    first = threading.Thread(target=lambda: results.append(write(tmp_path, slow())))
+    first.start()
+    assert begun.wait(PATIENCE)
+    late = Source("train", numbered(5))
+    second = threading.Thread(target=lambda: results.append(from_sources(late, tmp_path)))
+    second.start()
+    go_on.set()
+    first.join()
+    second.join()
+    assert results[0] == tmp_path / "train"
+    assert len(results[1].dataset) == 3
+    assert late.passes == []
 
 
 # Files

@@ -16,6 +16,7 @@ mod stream;
 mod table;
 mod weights;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,10 +26,11 @@ use arrow_schema::SchemaRef;
 
 pub use active::ActiveRows;
 pub use caches::Caches;
+pub use plan::Share;
 pub use recipe::OrderOptions;
 pub use state::{Cursor, SavedState};
 pub use steps::{BatchOptions, Step};
-pub use stream::{BatchStream, Ranks, SampleStream};
+pub use stream::{BatchStream, Ranks, SampleOptions, SampleStream};
 pub use weights::Weights;
 
 use self::recipe::Recipe;
@@ -67,10 +69,7 @@ impl DatasetOptions {
                 seed,
                 epoch_length: None,
             },
-            ranks: Ranks {
-                rank: 0,
-                world_size: 1,
-            },
+            ranks: Ranks::SINGLE,
             prefetch_size: 64,
             num_workers: 4,
             verify: Verify::First,
@@ -104,6 +103,14 @@ pub enum Latest {
     Samples(Arc<Mutex<SampleStream>>),
     /// Of batches.
     Batches(Arc<Mutex<BatchStream>>),
+}
+
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dataset")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Dataset {
@@ -222,13 +229,12 @@ impl Dataset {
     ///
     /// # Errors
     /// [`CacheError::Limit`] after the last epoch number, or if the rows are too many to be weighted.
-    pub fn samples(&self) -> Result<Arc<Mutex<SampleStream>>> {
-        let (recipe, start) = self.start()?;
-        let options = self.reader_options(recipe.caches.io());
-        let stream = SampleStream::new(Arc::clone(&recipe), options, self.options.ranks, start)?;
-        let stream = Arc::new(Mutex::new(stream));
-        self.started(&recipe, start, 1, Latest::Samples(Arc::clone(&stream)))?;
-        Ok(stream)
+    pub fn samples(&self, options: SampleOptions) -> Result<Arc<Mutex<SampleStream>>> {
+        let make = |recipe: &Arc<Recipe>, start| {
+            let reader = self.reader_options(recipe.caches.io());
+            SampleStream::new(Arc::clone(recipe), reader, options, start)
+        };
+        self.begin(1, make, Latest::Samples)
     }
 
     /// Starts an iterator over batches from the next epoch, or the rest of it, on; the next iterator gets the epoch after
@@ -237,44 +243,48 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::samples`], and [`CacheError::Option`] for a batch size of 0.
     pub fn batches(&self, options: BatchOptions) -> Result<Arc<Mutex<BatchStream>>> {
-        let (recipe, start) = self.start()?;
-        let reader = self.reader_options(recipe.caches.io());
-        let stream = Arc::new(Mutex::new(BatchStream::new(
-            Arc::clone(&recipe),
-            reader,
-            options,
-            start,
-        )?));
-        let epochs = options.epochs.unwrap_or(1);
-        self.started(&recipe, start, epochs, Latest::Batches(Arc::clone(&stream)))?;
-        Ok(stream)
+        let make = |recipe: &Arc<Recipe>, start| {
+            let reader = self.reader_options(recipe.caches.io());
+            BatchStream::new(Arc::clone(recipe), reader, options, start)
+        };
+        self.begin(options.epochs.unwrap_or(1), make, Latest::Batches)
     }
 
-    fn start(&self) -> Result<(Arc<Recipe>, Cursor)> {
-        let state = self.state()?;
-        Ok((Arc::clone(&state.recipe), state.next))
-    }
-
-    fn started(
+    /// Starts an iterator of `epochs` epochs: takes them at once, so that two threads never get the same, and gives them
+    /// back if the iterator cannot be made.
+    fn begin<T>(
         &self,
-        recipe: &Arc<Recipe>,
-        start: Cursor,
         epochs: u64,
-        latest: Latest,
-    ) -> Result<()> {
-        let last = u64::from(start.epoch) + epochs;
+        make: impl FnOnce(&Arc<Recipe>, Cursor) -> Result<T>,
+        latest: impl FnOnce(Arc<Mutex<T>>) -> Latest,
+    ) -> Result<Arc<Mutex<T>>> {
+        let mut state = self.state()?;
+        let (recipe, start) = (Arc::clone(&state.recipe), state.next);
+        let last = u64::from(start.epoch).saturating_add(epochs);
         let epoch = u32::try_from(last).map_err(|_| CacheError::Limit {
             what: "epoch".to_owned(),
             found: last,
             limit: u64::from(u32::MAX),
         })?;
+        let after = Cursor { epoch, position: 0 };
+        state.next = after;
+        // Tables that weights cost may take a while; other threads go on meanwhile.
+        drop(state);
+        let made = make(&recipe, start);
         let mut state = self.state()?;
-        // The caller may have changed the dataset from another thread meanwhile; then that counts.
-        if Arc::ptr_eq(&state.recipe, recipe) && state.next == start {
-            state.next = Cursor { epoch, position: 0 };
+        match made {
+            Ok(stream) => {
+                let stream = Arc::new(Mutex::new(stream));
+                state.latest = Some(latest(Arc::clone(&stream)));
+                Ok(stream)
+            }
+            Err(error) => {
+                if state.next == after {
+                    state.next = start;
+                }
+                Err(error)
+            }
         }
-        state.latest = Some(latest);
-        Ok(())
     }
 
     /// Where to resume: after what the last iterator handed out, or where the next one starts.
@@ -290,6 +300,14 @@ impl Dataset {
             Some(Latest::Samples(stream)) => lock(&stream).state(),
             Some(Latest::Batches(stream)) => lock(&stream).state(),
         }
+    }
+
+    /// Where the next iterator starts, whatever the last one has handed out.
+    pub fn start_state(&self) -> Result<SavedState> {
+        let state = self.state()?;
+        let (recipe, next) = (Arc::clone(&state.recipe), state.next);
+        drop(state);
+        Ok(recipe.state(next))
     }
 
     /// Makes the next iterator start where `saved` was taken.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::active::ActiveRows;
 use super::caches::Caches;
 use super::fingerprint::{Fingerprint, Fingerprinter};
-use super::plan::EpochPlan;
+use super::plan::{EpochPlan, Path};
 use super::state::{Cursor, SavedState};
 use super::weights::Weights;
 use crate::error::{CacheError, Result};
@@ -83,15 +83,9 @@ impl Recipe {
         self.order()?.epoch(epoch).map(Arc::new)
     }
 
-    /// A plan of every `stride`-th position of an epoch from `first` on.
-    pub fn plan(&self, order: Arc<EpochOrder>, first: u64, stride: u64) -> EpochPlan {
-        EpochPlan::new(
-            Arc::clone(&self.caches),
-            self.rows.clone(),
-            order,
-            first,
-            stride,
-        )
+    /// A plan of some positions of an epoch.
+    pub fn plan(&self, order: Arc<EpochOrder>, path: Path) -> EpochPlan {
+        EpochPlan::new(Arc::clone(&self.caches), self.rows.clone(), order, path)
     }
 
     /// Number of positions of an epoch.

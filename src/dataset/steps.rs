@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::plan::{Path, Share};
 use super::recipe::Recipe;
 use super::state::Cursor;
 use crate::error::Result;
@@ -17,6 +18,8 @@ pub struct BatchOptions {
     pub remainder: Remainder,
     /// Epochs to deliver; `None` never ends.
     pub epochs: Option<u64>,
+    /// The steps that this worker takes, counted from the start over all epochs.
+    pub share: Share,
     /// This consumer, and the number of consumers that share the order.
     pub rank: u64,
     pub world_size: u64,
@@ -35,8 +38,18 @@ pub struct Step {
     pub rows: u64,
     /// Rows that are not padding; they come first.
     pub valid: u64,
+    /// Positions of the epoch: where padding wraps around.
+    pub epoch_len: u64,
     /// Where a consumer that has received this batch resumes.
     pub after: Cursor,
+}
+
+impl Step {
+    /// The position of each row.
+    pub fn positions(&self) -> impl Iterator<Item = u64> + use<> {
+        let (start, len) = (self.start, self.epoch_len.max(1));
+        (0..self.rows).map(move |row| (start + row) % len)
+    }
 }
 
 /// Steps from a cursor on. A pure function of its arguments, so that two copies of it agree.
@@ -49,6 +62,8 @@ pub struct Steps {
     next: u64,
     first: u64,
     epochs_left: Option<u64>,
+    /// Steps that others take before the next one of this worker.
+    skip: u64,
 }
 
 impl Steps {
@@ -58,6 +73,7 @@ impl Steps {
     /// [`crate::error::CacheError::Option`] for a batch size or world size of 0 or a rank beyond it.
     pub fn new(recipe: Arc<Recipe>, options: BatchOptions, cursor: Cursor) -> Result<Self> {
         check_rank(options.rank, options.world_size)?;
+        options.share.check()?;
         let split = split(&recipe, &options, cursor.position)?;
         let first = cursor.position.div_ceil(split.global_batch());
         Ok(Self {
@@ -68,6 +84,7 @@ impl Steps {
             next: 0,
             first,
             epochs_left: options.epochs,
+            skip: options.share.skip,
         })
     }
 
@@ -80,9 +97,9 @@ impl Steps {
             return Ok(Some(0));
         };
         let whole = split(&self.recipe, &self.options, 0)?.steps();
-        Ok(Some(
-            (self.split.steps() - self.next).saturating_add(later.saturating_mul(whole)),
-        ))
+        let open = (self.split.steps() - self.next).saturating_add(later.saturating_mul(whole));
+        let share = self.options.share;
+        Ok(Some(open.saturating_sub(self.skip).div_ceil(share.step)))
     }
 }
 
@@ -120,49 +137,59 @@ impl Iterator for Steps {
     type Item = Result<Step>;
 
     fn next(&mut self) -> Option<Result<Step>> {
-        let mut empty_epochs = 0;
         while self.epochs_left != Some(0) {
-            if self.next < self.split.steps() {
-                let slice = self.split.slice(self.next, self.options.rank);
-                self.next += 1;
-                // The rest that is dropped does not come back: after the last step comes the next epoch.
-                let is_last = self.next == self.split.steps();
-                let end = if is_last {
-                    self.recipe.epoch_len()
-                } else {
-                    Ok(self.split.position(self.next))
-                };
-                let after = end.and_then(|end| self.recipe.cursor(self.epoch, end));
-                return Some(after.map(|after| Step {
-                    epoch: self.epoch,
-                    step: self.first + self.next - 1,
-                    start: slice.start(),
-                    rows: slice.rows(),
-                    valid: slice.valid(),
-                    after,
-                }));
+            let open = self.split.steps() - self.next;
+            if self.skip < open {
+                self.next += self.skip + 1;
+                self.skip = self.options.share.step - 1;
+                return Some(self.step(self.next - 1));
             }
-            // An epoch without a step would be followed by others like it for ever.
-            empty_epochs += 1;
-            if empty_epochs > 1 {
-                return None;
-            }
-            self.epochs_left = self.epochs_left.map(|left| left - 1);
-            if self.epochs_left == Some(0) {
-                return None;
-            }
-            let advanced = self.recipe.cursor(self.epoch, u64::MAX).and_then(|cursor| {
-                self.epoch = cursor.epoch;
-                self.split = split(&self.recipe, &self.options, 0)?;
-                Ok(())
-            });
-            (self.next, self.first) = (0, 0);
-            if let Err(error) = advanced {
-                self.epochs_left = Some(0);
-                return Some(Err(error));
+            self.skip -= open;
+            self.next += open;
+            match self.advance() {
+                // An epoch without a step would be followed by others like it for ever.
+                Ok(()) if self.split.steps() == 0 => self.epochs_left = Some(0),
+                Ok(()) => {}
+                Err(error) => {
+                    self.epochs_left = Some(0);
+                    return Some(Err(error));
+                }
             }
         }
         None
+    }
+}
+
+impl Steps {
+    fn step(&self, number: u64) -> Result<Step> {
+        let slice = self.split.slice(number, self.options.rank);
+        // The rest that is dropped does not come back: after the last step comes the next epoch.
+        let epoch_len = self.recipe.epoch_len()?;
+        let end = if number + 1 == self.split.steps() {
+            epoch_len
+        } else {
+            self.split.position(number + 1)
+        };
+        Ok(Step {
+            epoch: self.epoch,
+            step: self.first + number,
+            start: slice.start(),
+            rows: slice.rows(),
+            valid: slice.valid(),
+            epoch_len,
+            after: self.recipe.cursor(self.epoch, end)?,
+        })
+    }
+
+    /// Goes to the next epoch, if there is to be one.
+    fn advance(&mut self) -> Result<()> {
+        self.epochs_left = self.epochs_left.map(|left| left - 1);
+        if self.epochs_left != Some(0) {
+            self.epoch = self.recipe.cursor(self.epoch, u64::MAX)?.epoch;
+            self.split = split(&self.recipe, &self.options, 0)?;
+            (self.next, self.first) = (0, 0);
+        }
+        Ok(())
     }
 }
 
@@ -183,8 +210,9 @@ impl Runs {
             Some((epoch, plan)) if *epoch == step.epoch => Arc::clone(plan),
             _ => {
                 let recipe = &self.steps.recipe;
-                let plan: Arc<dyn crate::reader::Plan> =
-                    Arc::new(recipe.plan(recipe.epoch(step.epoch)?, 0, 1));
+                let order = recipe.epoch(step.epoch)?;
+                let path = Path::whole(&order);
+                let plan: Arc<dyn crate::reader::Plan> = Arc::new(recipe.plan(order, path));
                 self.plan = Some((step.epoch, Arc::clone(&plan)));
                 plan
             }

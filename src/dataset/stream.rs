@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::plan::{Path, Share};
 use super::recipe::Recipe;
 use super::state::{Cursor, SavedState};
 use super::steps::{BatchOptions, Runs, Step, Steps};
 use crate::error::Result;
 use crate::reader::{BatchReader, Chunk, ReaderOptions, Sample, SampleReader};
+use crate::sampling::position::{Remainder, Split};
 
 /// This consumer's place among those that share one order.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +19,63 @@ pub struct Ranks {
     pub world_size: u64,
 }
 
-/// Samples of the rest of one epoch: batches of one, so with `world_size` consumers each takes every `world_size`-th.
+impl Ranks {
+    /// The only consumer.
+    pub const SINGLE: Self = Self {
+        rank: 0,
+        world_size: 1,
+    };
+}
+
+/// How a rank takes samples out of the global order: as batches of one, so every `world_size`-th position.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleOptions {
+    /// What happens to positions that do not give each rank a sample.
+    pub remainder: Remainder,
+    /// Samples that a worker takes at a time.
+    pub block: u64,
+    /// The blocks that this worker takes.
+    pub share: Share,
+    /// This consumer.
+    pub ranks: Ranks,
+}
+
+impl SampleOptions {
+    /// Every sample of a rank, in one stream.
+    pub fn plain(ranks: Ranks) -> Self {
+        Self {
+            remainder: Remainder::Keep,
+            block: 1,
+            share: Share::ALL,
+            ranks,
+        }
+    }
+
+    /// Which positions of the rest of an epoch of `len` positions these are, and how many the rank has before its workers
+    /// share them.
+    fn path(&self, len: u64, start: u64) -> Result<(Path, u64)> {
+        let Ranks { rank, world_size } = self.ranks;
+        let steps = Split::new(len, start, 1, world_size, self.remainder)?.steps();
+        let open = len.saturating_sub(start);
+        let count = match self.remainder {
+            Remainder::Keep => open.saturating_sub(rank).div_ceil(world_size),
+            Remainder::Drop | Remainder::Pad => steps,
+        };
+        let path = Path::new(start + rank, world_size, count, self.block, self.share);
+        Ok((path, count))
+    }
+}
+
+/// Samples of the rest of one epoch.
 pub struct SampleStream {
     recipe: Arc<Recipe>,
-    options: ReaderOptions,
-    ranks: Ranks,
+    reader_options: ReaderOptions,
+    options: SampleOptions,
     /// Where reading started.
     start: Cursor,
+    path: Path,
+    /// Samples of this rank from the start to the end of the epoch, those of other workers included.
+    count: u64,
     /// Samples handed out since.
     received: u64,
     ended: bool,
@@ -36,19 +88,23 @@ impl SampleStream {
     /// Starts reading at `start`.
     pub fn new(
         recipe: Arc<Recipe>,
-        options: ReaderOptions,
-        ranks: Ranks,
+        reader_options: ReaderOptions,
+        options: SampleOptions,
         start: Cursor,
     ) -> Result<Self> {
-        super::steps::check_rank(ranks.rank, ranks.world_size)?;
+        super::steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
+        options.share.check()?;
         let order = recipe.epoch(start.epoch)?;
-        let plan = Arc::new(recipe.plan(order, start.position + ranks.rank, ranks.world_size));
-        let reader = SampleReader::start(plan, recipe.caches.list(), options)?;
+        let (path, count) = options.path(order.len(), start.position)?;
+        let plan = Arc::new(recipe.plan(order, path));
+        let reader = SampleReader::start(plan, recipe.caches.list(), reader_options)?;
         Ok(Self {
             recipe,
+            reader_options,
             options,
-            ranks,
             start,
+            path,
+            count,
             received: 0,
             ended: false,
             reader: Some(reader),
@@ -97,14 +153,21 @@ impl SampleStream {
         }
     }
 
-    /// Where a consumer that has received what was handed out resumes; the same on all ranks after equally many samples.
+    /// Where a consumer that has received what was handed out, and what other workers hand out before that, resumes; the
+    /// same on all ranks after equally many samples.
     pub fn cursor(&self) -> Result<Cursor> {
-        if self.ended {
+        let taken = match self.received.checked_sub(1) {
+            Some(last) => self.path.before(last).saturating_add(1),
+            None if self.options.share.step == 1 => self.path.before(0),
+            None => 0,
+        };
+        let is_rest_dropped = self.options.remainder == Remainder::Drop && taken >= self.count;
+        if self.ended || is_rest_dropped {
             return self.recipe.cursor(self.start.epoch, u64::MAX);
         }
-        let taken = self.received.saturating_mul(self.ranks.world_size);
+        let passed = taken.saturating_mul(self.options.ranks.world_size);
         self.recipe
-            .cursor(self.start.epoch, self.start.position.saturating_add(taken))
+            .cursor(self.start.epoch, self.start.position.saturating_add(passed))
     }
 
     /// The state at [`SampleStream::cursor`].
@@ -118,7 +181,8 @@ impl SampleStream {
     /// As [`Recipe::resume`].
     pub fn resumed(&self, saved: &SavedState, ignore: &[String]) -> Result<Self> {
         let start = self.recipe.resume(saved, ignore)?;
-        Self::new(Arc::clone(&self.recipe), self.options, self.ranks, start)
+        let recipe = Arc::clone(&self.recipe);
+        Self::new(recipe, self.reader_options, self.options, start)
     }
 
     /// Stops the threads; nothing more is delivered.

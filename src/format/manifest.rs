@@ -129,10 +129,16 @@ impl Manifest {
             return Err(CacheError::manifest(path, "the file is empty"));
         }
         let fault = |error: serde_json::Error| CacheError::manifest(path, error.to_string());
-        // A newer format may have another shape, so its version decides before its shape is judged.
-        let version: Version = serde_json::from_slice(text).map_err(fault)?;
-        check_version(path, version.format_version)?;
-        let raw: Raw = serde_json::from_slice(text).map_err(fault)?;
+        let raw: Raw = match serde_json::from_slice(text) {
+            Ok(raw) => raw,
+            Err(error) => {
+                // A newer format may have another shape, so its version is judged before its shape.
+                let version: Version = serde_json::from_slice(text).map_err(fault)?;
+                check_version(path, version.format_version)?;
+                return Err(fault(error));
+            }
+        };
+        check_version(path, u64::from(raw.format_version))?;
         if let Some(expected) = raw.manifest_crc32c {
             check_own_checksum(path, text, expected)?;
         }

@@ -181,6 +181,8 @@ fn build<'py>(
     fields.set_item("valid", step.valid)?;
     fields.set_item("epoch", step.epoch)?;
     fields.set_item("step", step.step)?;
+    let positions = step.positions().collect();
+    fields.set_item("position", Py::new(py, NativeArray::from_u64(positions))?)?;
     fields.set_item("metadata", Py::new(py, metadata)?)?;
     fields.set_item("state", state)?;
     py.import("dataset_rt.batch")?

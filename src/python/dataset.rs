@@ -14,7 +14,9 @@ use super::errors::to_pyerr;
 use super::iterator::SampleIterator;
 use super::sample::SampleBuilder;
 use super::{options, state};
-use crate::dataset::{ActiveRows, BatchOptions, Dataset, SavedState, Weights};
+use crate::dataset::{
+    ActiveRows, BatchOptions, Dataset, Ranks, SampleOptions, SavedState, Share, Weights,
+};
 use crate::error::CacheError;
 use crate::format::schema::Schema;
 
@@ -28,6 +30,17 @@ pub struct CachedDataset {
 }
 
 impl CachedDataset {
+    fn ranks(&self) -> Ranks {
+        let (rank, world_size) = self.ranks;
+        Ranks { rank, world_size }
+    }
+
+    fn start_samples(&self, py: Python<'_>, options: SampleOptions) -> PyResult<SampleIterator> {
+        let stream = py.detach(|| self.inner.samples(options));
+        let stream = stream.map_err(to_pyerr)?;
+        Ok(SampleIterator::new(stream, Arc::clone(&self.builder)))
+    }
+
     fn wrap(py: Python<'_>, inner: Dataset, ranks: (u64, u64)) -> PyResult<Self> {
         let schema = Arc::new(inner.schema().map_err(to_pyerr)?);
         let builder = Arc::new(SampleBuilder::new(py, &schema)?);
@@ -62,23 +75,44 @@ impl CachedDataset {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<SampleIterator> {
-        let stream = py.detach(|| self.inner.samples()).map_err(to_pyerr)?;
-        Ok(SampleIterator::new(stream, Arc::clone(&self.builder)))
+        self.start_samples(py, SampleOptions::plain(self.ranks()))
     }
 
-    /// Batches of this rank; `epochs=None` never ends.
+    /// Samples of this rank, taken in blocks: those after the first `skip`, and of these every `step`-th.
+    fn samples(
+        &self,
+        py: Python<'_>,
+        remainder: &str,
+        block: u64,
+        skip: u64,
+        step: u64,
+    ) -> PyResult<SampleIterator> {
+        let options = SampleOptions {
+            remainder: options::remainder(remainder)?,
+            block,
+            share: Share { skip, step },
+            ranks: self.ranks(),
+        };
+        self.start_samples(py, options)
+    }
+
+    /// Batches of this rank: those after the first `skip`, and of these every `step`-th; `epochs=None` never ends.
+    #[pyo3(signature = (batch_size, remainder, epochs, skip = 0, step = 1))]
     fn batches(
         &self,
         py: Python<'_>,
         batch_size: u64,
         remainder: &str,
         epochs: Option<u64>,
+        skip: u64,
+        step: u64,
     ) -> PyResult<BatchIterator> {
         let (rank, world_size) = self.ranks;
         let options = BatchOptions {
             batch_size,
             remainder: options::remainder(remainder)?,
             epochs,
+            share: Share { skip, step },
             rank,
             world_size,
         };
@@ -118,6 +152,12 @@ impl CachedDataset {
 
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let saved = py.detach(|| self.inner.saved_state()).map_err(to_pyerr)?;
+        state::to_dict(py, &saved)
+    }
+
+    /// The state at which the next iterator starts.
+    fn start_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let saved = py.detach(|| self.inner.start_state()).map_err(to_pyerr)?;
         state::to_dict(py, &saved)
     }
 
@@ -223,4 +263,14 @@ impl CachedDataset {
         py.detach(|| self.inner.restore(rows, weights, &saved))
             .map_err(to_pyerr)
     }
+}
+
+/// 128 random bits that belong to one position of an epoch.
+#[pyfunction]
+pub fn sample_bits(seed: u64, epoch: u32, position: u64) -> u128 {
+    let words = crate::sampling::rng::sample_bits(seed, epoch, position);
+    words
+        .into_iter()
+        .rev()
+        .fold(0, |bits, word| (bits << 32) | u128::from(word))
 }

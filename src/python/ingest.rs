@@ -1,13 +1,11 @@
 //! Samples out of Python objects: payload bytes by the buffer protocol, metadata by exact types.
 
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyAttributeError, PyOverflowError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyMemoryView, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
 
+use super::payload::with_payload;
 use super::source::type_name;
 use crate::error::CacheError;
 use crate::format::columns::Value;
@@ -128,7 +126,8 @@ impl<'py> Ingest<'py> {
     }
 }
 
-fn sample(row: u64, fault: String) -> Fault {
+/// The error for a sample that is no sample.
+pub fn sample(row: u64, fault: String) -> Fault {
     Fault::Core(CacheError::Sample { row, fault })
 }
 
@@ -183,72 +182,6 @@ fn key_fault(writer: &CacheWriter, metadata: &Bound<'_, PyDict>) -> Fault {
         }
         Err(fault) => fault,
     }
-}
-
-/// Gives the bytes of a payload to `take`.
-#[expect(unsafe_code, reason = "the buffer protocol is a pointer and a length")]
-fn with_payload<T>(
-    data: &Bound<'_, PyAny>,
-    row: u64,
-    take: impl FnOnce(&[u8]) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    if let Ok(bytes) = data.cast::<PyBytes>() {
-        return take(bytes.as_bytes());
-    }
-    let Ok(buffer) = PyUntypedBuffer::get(data) else {
-        if let Some(copy) = copied(data)? {
-            return take(copy.as_bytes());
-        }
-        let advice = match data.is_instance_of::<PyString>() {
-            true => "; encode text to bytes first",
-            false => "",
-        };
-        let found = type_name(data);
-        return Err(sample(
-            row,
-            format!(
-                "data is of type {found}, expected bytes, bytearray, memoryview or another contiguous buffer{advice}"
-            ),
-        ));
-    };
-    if !buffer.is_c_contiguous() {
-        let advice = "expected one in C order; copy it first";
-        return Err(sample(row, format!("data is a buffer with gaps, {advice}")));
-    }
-    if buffer.format().to_bytes().contains(&b'O') {
-        return Err(sample(
-            row,
-            "data is a buffer of Python objects, expected plain bytes".to_owned(),
-        ));
-    }
-    let len = buffer.len_bytes();
-    let pointer = buffer.buf_ptr().cast::<u8>().cast_const();
-    if len == 0 || pointer.is_null() {
-        return take(&[]);
-    }
-    // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which is after
-    // the call; C order means that they are adjacent. `take` copies them while this thread is attached and runs no
-    // Python code before it has copied, so no Python code of this thread changes them meanwhile; a source whose other
-    // threads write into a payload they have just handed over breaks the rules of the buffer protocol.
-    let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
-    take(bytes)
-}
-
-/// The bytes of a contiguous buffer that leaves out its shape or strides, as arrays of `ctypes` and NumPy arrays without
-/// axes do; `None` for what is no such buffer.
-fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    let py = data.py();
-    let Ok(view) = PyMemoryView::from(data) else {
-        return Ok(None);
-    };
-    let format = view.getattr(intern!(py, "format"))?;
-    let has_objects = format.extract::<String>()?.contains('O');
-    let is_contiguous = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?;
-    if has_objects || !is_contiguous {
-        return Ok(None);
-    }
-    let copy = view.call_method0(intern!(py, "tobytes"))?;
-    Ok(Some(copy.cast_into()?))
 }
 
 /// Gives one metadata value to the sample.

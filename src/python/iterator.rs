@@ -1,6 +1,6 @@
 //! Iteration over the samples of an epoch.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -50,10 +50,12 @@ impl SampleIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut stream = self
-            .stream
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        // The common case takes the lock at once; asking for the process each time would cost a system call a sample.
+        let mut stream = match self.stream.try_lock() {
+            Ok(stream) => stream,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock(py)?,
+        };
         loop {
             if let Some(sample) = stream.take() {
                 return self.builder.build(py, sample).map(Some);

@@ -8,6 +8,7 @@ mod errors;
 mod ingest;
 mod iterator;
 mod options;
+mod payload;
 mod sample;
 mod signals;
 mod source;
@@ -27,6 +28,8 @@ mod _dataset_rt {
     use super::buffer::NativeArray;
     #[pymodule_export]
     use super::dataset::CachedDataset;
+    #[pymodule_export]
+    use super::dataset::sample_bits;
     #[pymodule_export]
     use super::iterator::SampleIterator;
     #[pymodule_export]

@@ -62,7 +62,10 @@ impl BatchReader {
         }
         let outcome = self.pipeline.next(interrupt)?;
         match outcome.failure {
-            Some(failure) => Err(failure),
+            Some(failure) => {
+                self.close();
+                Err(failure)
+            }
             None => Ok(Some(outcome.chunk)),
         }
     }

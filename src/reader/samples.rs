@@ -76,6 +76,7 @@ impl SampleReader {
     ) -> Result<Option<Chunk>> {
         self.in_flight -= std::mem::take(&mut self.held);
         if let Some(failure) = self.failure.take() {
+            self.close();
             return Err(failure);
         }
         self.schedule()?;
@@ -87,7 +88,10 @@ impl SampleReader {
         self.held = self.out.pop_front().unwrap_or(0);
         self.adapt(&outcome.chunk);
         match outcome.failure {
-            Some(failure) if outcome.chunk.is_empty() => Err(failure),
+            Some(failure) if outcome.chunk.is_empty() => {
+                self.close();
+                Err(failure)
+            }
             failure => {
                 self.failure = failure;
                 Ok(Some(outcome.chunk))

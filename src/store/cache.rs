@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow_array::RecordBatch;
 
-use super::file::{FileReader, Purpose, check_file, file_len, read_small};
+use super::file::{FileReader, Purpose, check_directory, check_file, file_len, read_small};
 use super::pool::{FilePool, FileSlot};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
@@ -55,6 +55,7 @@ impl Cache {
         if manifest.record_checksums.is_some() {
             check_file(&path.join(names::CHECKSUMS), manifest.checksums_byte_len())?;
         }
+        check_directory(&shards_path)?;
         for shard in &manifest.shards {
             check_file(&shards_path.join(&shard.name), shard.byte_len)?;
         }

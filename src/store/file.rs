@@ -7,8 +7,12 @@ use super::map::Map;
 use crate::error::{CacheError, Result};
 use crate::types::Io;
 
-/// Files up to this length are read whole instead of being read row by row, in bytes.
+/// Tables up to this length are read whole instead of being read row by row, in bytes.
 const WHOLE_MAX: u64 = 8 << 20;
+
+/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of which
+/// a process may have 65,530.
+const UNMAPPED_MAX: u64 = 64 << 10;
 
 /// An open file whose length was checked.
 #[derive(Debug)]
@@ -40,12 +44,15 @@ impl FileReader {
     /// # Errors
     /// [`CacheError::DamagedFile`] if it is missing, no regular file, or of another length; [`CacheError::Io`] otherwise.
     pub fn open(path: &Path, expected_len: u64, io: Io, purpose: Purpose) -> Result<Self> {
-        let file = File::open(path).map_err(|error| open_fault(path, error))?;
+        let file = open_for_reading(path).map_err(|error| open_fault(path, error))?;
         let metadata = file
             .metadata()
             .map_err(|error| CacheError::io("stat", path, error))?;
         check_len(path, &metadata, expected_len)?;
         let bytes = match io {
+            Io::Auto | Io::Mmap if purpose == Purpose::Table && expected_len <= UNMAPPED_MAX => {
+                Source::Whole(read_at(&file, path, 0, usize_len(expected_len)?)?)
+            }
             Io::Auto | Io::Mmap => Source::Mapped(Map::new(&file, path)?),
             Io::Pread if purpose == Purpose::Table && expected_len <= WHOLE_MAX => {
                 Source::Whole(read_at(&file, path, 0, usize_len(expected_len)?)?)
@@ -140,9 +147,23 @@ pub fn check_file(path: &Path, expected_len: u64) -> Result<()> {
 
 /// Length of a regular file that nothing else gives a length for.
 pub fn file_len(path: &Path) -> Result<u64> {
-    let len = stat(path)?.len();
-    check_file(path, len)?;
-    Ok(len)
+    let found = stat(path)?;
+    check_len(path, &found, found.len())?;
+    Ok(found.len())
+}
+
+/// Checks that `path` is a directory and not a link to one, which may lead out of the cache.
+pub fn check_directory(path: &Path) -> Result<()> {
+    let found = stat(path)?;
+    if found.is_dir() {
+        return Ok(());
+    }
+    Err(CacheError::damaged(
+        path,
+        "kind of the folder",
+        "a directory",
+        kind(&found),
+    ))
 }
 
 /// What lies at `path` itself: a link is not followed, since it may lead out of the cache.
@@ -153,11 +174,24 @@ fn stat(path: &Path) -> Result<std::fs::Metadata> {
 /// Reads a whole file of at most `limit` bytes.
 ///
 /// # Errors
-/// [`CacheError::Limit`] if it is longer, [`CacheError::Io`] if reading fails.
+/// [`CacheError::Limit`] if it is longer, [`CacheError::DamagedFile`] if it is no regular file.
 pub fn read_small(path: &Path, limit: u64) -> std::io::Result<Result<Vec<u8>>> {
     use std::io::Read;
-    let mut file = File::open(path)?;
-    let len = file.metadata()?.len();
+    let mut file = match open_for_reading(path) {
+        Ok(file) => file,
+        Err(error) => {
+            let found = std::fs::symlink_metadata(path).map(|found| check_kind(path, &found));
+            return match found {
+                Ok(Err(fault)) => Ok(Err(fault)),
+                _ => Err(error),
+            };
+        }
+    };
+    let metadata = file.metadata()?;
+    if let Err(fault) = check_kind(path, &metadata) {
+        return Ok(Err(fault));
+    }
+    let len = metadata.len();
     if len > limit {
         return Ok(Err(CacheError::Limit {
             what: format!("length of {}", path.display()),
@@ -165,25 +199,51 @@ pub fn read_small(path: &Path, limit: u64) -> std::io::Result<Result<Vec<u8>>> {
             limit,
         }));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-    file.by_ref().take(limit).read_to_end(&mut bytes)?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    file.read_exact(&mut bytes)?;
     Ok(Ok(bytes))
 }
 
-fn check_len(path: &Path, metadata: &std::fs::Metadata, expected: u64) -> Result<()> {
-    if !metadata.is_file() {
-        let found = if metadata.is_symlink() {
-            "a symbolic link"
-        } else {
-            "a directory or device"
-        };
-        return Err(CacheError::damaged(
-            path,
-            "kind of the file",
-            "a regular file",
-            found,
-        ));
+/// Opens what lies at `path` itself, following no link that may lead out of the cache, and without waiting for whoever
+/// would feed a pipe.
+fn open_for_reading(path: &Path) -> std::io::Result<File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32);
     }
+    options.open(path)
+}
+
+fn check_kind(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(CacheError::damaged(
+        path,
+        "kind of the file",
+        "a regular file",
+        kind(metadata),
+    ))
+}
+
+fn kind(metadata: &std::fs::Metadata) -> &'static str {
+    if metadata.is_symlink() {
+        "a symbolic link"
+    } else if metadata.is_file() {
+        "a regular file"
+    } else if metadata.is_dir() {
+        "a directory"
+    } else {
+        "a pipe, socket or device"
+    }
+}
+
+fn check_len(path: &Path, metadata: &std::fs::Metadata, expected: u64) -> Result<()> {
+    check_kind(path, metadata)?;
     if metadata.len() != expected {
         let found = format!("{} bytes", metadata.len());
         return Err(CacheError::damaged(
@@ -198,9 +258,12 @@ fn check_len(path: &Path, metadata: &std::fs::Metadata, expected: u64) -> Result
 
 fn open_fault(path: &Path, error: std::io::Error) -> CacheError {
     if error.kind() == std::io::ErrorKind::NotFound {
-        CacheError::damaged(path, "file of the cache", "a file", "nothing")
-    } else {
-        CacheError::io("open", path, error)
+        return CacheError::damaged(path, "file of the cache", "a file", "nothing");
+    }
+    let found = std::fs::symlink_metadata(path).map(|found| check_kind(path, &found));
+    match found {
+        Ok(Err(fault)) => fault,
+        _ => CacheError::io("open", path, error),
     }
 }
 

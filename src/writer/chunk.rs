@@ -82,6 +82,13 @@ impl Chunk {
         self.payloads.byte_len().saturating_add(self.metadata_bytes) >= CHUNK_BYTES_TARGET
     }
 
+    /// Whether encoding it is a matter of a few milliseconds at most, and its parts of all files fit one block each.
+    pub fn is_light(&self) -> bool {
+        const SAMPLES_MAX: usize = 1024;
+        let bytes = self.payloads.byte_len().saturating_add(self.metadata_bytes);
+        self.len() <= SAMPLES_MAX && bytes <= 2 * CHUNK_BYTES_TARGET
+    }
+
     /// Empties the chunk for other samples.
     pub fn clear(&mut self) {
         self.payloads.clear();

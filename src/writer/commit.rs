@@ -10,7 +10,7 @@ use crate::error::{CacheError, Result};
 use crate::format::index::IndexRow;
 use crate::format::names::{CHECKSUMS, INDEX, SHARDS, shard};
 use crate::format::schema::Schema;
-use crate::limits::CACHE_SAMPLES_MAX;
+use crate::limits::{CACHE_SAMPLES_MAX, WRITE_BLOCK_BYTES};
 
 /// Lengths of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,25 @@ impl Committer {
             rows: 0,
             non_finite: false,
         })
+    }
+
+    /// Whether [`Committer::commit`] of this encoded chunk is certain not to wait for the disk: it opens and closes no
+    /// file, and at most one block of each of shard, index and checksums gets full, for which there is room.
+    pub fn is_quick(&self, chunk: &Chunk) -> bool {
+        let bytes = chunk
+            .heads
+            .byte_len()
+            .saturating_add(chunk.stored().byte_len());
+        let stays =
+            |file: &OutFile| file.byte_len().saturating_add(bytes as u64) <= self.max_shard_bytes;
+        chunk.is_light()
+            && bytes < WRITE_BLOCK_BYTES
+            && self.open.as_ref().is_some_and(stays)
+            && self
+                .table
+                .as_ref()
+                .is_some_and(|table| table.is_quick(chunk))
+            && self.outputs.have_room(3)
     }
 
     /// Commits the next chunk.

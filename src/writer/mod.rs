@@ -23,6 +23,7 @@ mod pipeline;
 pub mod profiler;
 pub mod progress;
 mod table;
+mod turn;
 
 pub use cache_writer::{CacheWriter, WriteRequest, WriteSummary};
 pub use chunk::Row;

@@ -107,6 +107,14 @@ impl Outputs {
         })
     }
 
+    /// Whether this many blocks can be taken and as many sent on without waiting. Only the thread that commits does
+    /// either, so a yes stays true until it does.
+    pub fn have_room(&self, blocks: usize) -> bool {
+        self.pool.len() >= blocks
+            && self.to_write.len().saturating_add(blocks) <= BLOCKS
+            && self.to_hash.len().saturating_add(blocks) <= BLOCKS
+    }
+
     fn tell_write(&self, message: ToWrite) -> Result<()> {
         // A receiver that is gone has left its reason in `failure`.
         let sent = self.to_write.send(message);

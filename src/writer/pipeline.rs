@@ -6,65 +6,38 @@
 //!    └──────────────── emptied chunks ─────────────────┘
 //! ```
 //!
-//! There is no commit thread: the worker that ends the gap in the order commits its chunk and every later one that
-//! already waits, so a chunk crosses threads only twice. The number of chunks is fixed, so nothing here can pile up: a
-//! source that is faster than the disk waits for an emptied chunk.
+//! There is no commit thread: whoever brings the next chunk in order commits it ([`super::turn`]), so a chunk crosses
+//! threads only twice. The number of chunks is fixed, so nothing here can pile up: a source that is faster than its
+//! workers does a light chunk of their work itself, which is quicker than waking them for it, and a source that is faster
+//! than the disk waits for an emptied chunk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
-use super::encode::encode;
 use super::failure::{Failure, TICK};
 use super::files::{self, Digest, SYNC_QUEUE};
 use super::options::WriterOptions;
 use super::output::{Outputs, Tag};
 use super::profiler::{Profile, Stage};
+use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
-use crate::format::compression::Algorithm;
 use crate::store::publish::Staging;
 use crate::sync::{Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
-
-/// What the workers are given.
-enum Work {
-    Chunk(Box<Chunk>),
-    /// All chunks before this number were sent.
-    End(u64),
-}
-
-/// What is known when all threads have ended well.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub committed: Option<Committed>,
-    pub digests: HashMap<Tag, Digest>,
-}
-
-/// Chunks that wait for their turn to be committed.
-struct Turn {
-    next: u64,
-    waiting: BTreeMap<u64, Work>,
-    /// Away while a worker commits.
-    committer: Option<Committer>,
-}
-
-/// What all threads share.
-struct Shared {
-    algorithm: Algorithm,
-    failure: Arc<Failure>,
-    profile: Arc<Profile>,
-    turn: Mutex<Turn>,
-    outcome: Mutex<Outcome>,
-}
 
 /// The running threads of one write. Dropped, it stops and joins them.
 pub(super) struct Pipeline {
     shared: Arc<Shared>,
     work: Option<Sender<Work>>,
+    /// The other end of `work`, and of `emptied`, for doing the workers' part.
+    queue: Receiver<Work>,
     emptied: Receiver<Box<Chunk>>,
+    to_emptied: Sender<Box<Chunk>>,
     /// Chunks that may still be made, and those sent so far.
     unmade: usize,
     sent: u64,
@@ -84,25 +57,23 @@ impl Pipeline {
         let failure = Arc::new(Failure::default());
         let (outputs, to_write, to_hash) = Outputs::new(Arc::clone(staging), Arc::clone(&failure));
         let committer = Committer::new(Arc::new(outputs), options.max_shard_bytes())?;
-        let shared = Arc::new(Shared {
-            algorithm: options.compression().algo,
+        let shared = Arc::new(Shared::new(
+            options.compression().algo,
             failure,
-            profile: Arc::clone(profile),
-            turn: Mutex::new(Turn {
-                next: 0,
-                waiting: BTreeMap::new(),
-                committer: Some(committer),
-            }),
-            outcome: Mutex::default(),
-        });
+            Arc::clone(profile),
+            committer,
+        ));
         let (chunks, _) = options.chunks();
-        let (work, to_work) = bounded(chunks + 1);
+        // Room for all chunks, one nudge and the end, so that nobody ever waits to send.
+        let (work, queue) = bounded(chunks + 2);
         let (to_emptied, emptied) = bounded(chunks);
         let (alive, ended) = bounded(1);
         let mut pipeline = Self {
             shared,
             work: Some(work),
+            queue,
             emptied,
+            to_emptied,
             unmade: chunks,
             sent: 0,
             ended,
@@ -122,9 +93,9 @@ impl Pipeline {
             Ok(())
         })?;
         for _ in 0..options.workers() {
-            let (to_work, to_emptied) = (to_work.clone(), to_emptied.clone());
+            let (queue, to_emptied) = (pipeline.queue.clone(), pipeline.to_emptied.clone());
             let worker = pipeline.thread("encode", &alive, move |shared| {
-                worker(shared, &to_work, &to_emptied)
+                worker(shared, &queue, &to_emptied)
             })?;
             pipeline.workers.push(worker);
         }
@@ -167,6 +138,11 @@ impl Pipeline {
             self.unmade -= 1;
             return Ok(Box::default());
         }
+        while self.help() {
+            if let Ok(chunk) = self.emptied.try_recv() {
+                return Ok(chunk);
+            }
+        }
         let began = Instant::now();
         loop {
             match self.emptied.recv_timeout(TICK) {
@@ -174,10 +150,35 @@ impl Pipeline {
                     self.shared.profile.add(Stage::QueueWait, began.elapsed());
                     return Ok(chunk);
                 }
-                Err(RecvTimeoutError::Timeout) => self.look(interrupt)?,
-                Err(RecvTimeoutError::Disconnected) => return Err(self.first_error()),
+                Err(_) => self.look(interrupt)?,
             }
         }
+    }
+
+    /// Does one piece of the workers' work, if there is one that cannot make this thread wait. An error is kept as any
+    /// worker's.
+    fn help(&self) -> bool {
+        let (Ok(work), Some(sender)) = (self.queue.try_recv(), &self.work) else {
+            return false;
+        };
+        let is_light = match &work {
+            Work::Chunk(chunk) => chunk.is_light(),
+            Work::End(_) | Work::Nudge => false,
+        };
+        if !is_light || self.shared.failure.is_stopped() {
+            // Work is ordered by its number, not by its place in the queue.
+            let _ = sender.try_send(work);
+            return false;
+        }
+        self.shared.failure.guard("source", || {
+            let shared = &self.shared;
+            let is_done = shared.perform(work, &self.to_emptied, Patience::MustNotWait)?;
+            if !is_done && !shared.nudged.swap(true, Ordering::AcqRel) {
+                let _ = sender.try_send(Work::Nudge);
+            }
+            Ok(())
+        });
+        true
     }
 
     /// Sends a filled chunk. Never waits: the queue has room for every chunk there is.
@@ -223,7 +224,7 @@ impl Pipeline {
             let _ = handle.join();
         }
         // The committer holds the ways to the other threads, which end once it is gone.
-        drop(lock(&self.shared.turn).committer.take());
+        self.shared.drop_committer();
         for handle in self.others.drain(..) {
             let _ = handle.join();
         }
@@ -259,54 +260,13 @@ impl Drop for Pipeline {
     }
 }
 
-fn worker(shared: &Shared, work: &Receiver<Work>, emptied: &Sender<Box<Chunk>>) -> Result<()> {
-    for mut work in work {
+fn worker(shared: &Shared, queue: &Receiver<Work>, emptied: &Sender<Box<Chunk>>) -> Result<()> {
+    for work in queue {
         shared.failure.check()?;
-        let number = match &mut work {
-            Work::End(number) => *number,
-            Work::Chunk(chunk) => {
-                encode(chunk, shared.algorithm, &shared.profile)?;
-                chunk.number
-            }
-        };
-        take_turn(shared, number, work, emptied)?;
+        if matches!(work, Work::Nudge) {
+            shared.nudged.store(false, Ordering::Release);
+        }
+        shared.perform(work, emptied, Patience::MayWait)?;
     }
     Ok(())
-}
-
-/// Queues one piece of work by its number, and commits what is next for as long as nobody else does.
-fn take_turn(shared: &Shared, number: u64, work: Work, emptied: &Sender<Box<Chunk>>) -> Result<()> {
-    let mut turn = lock(&shared.turn);
-    turn.waiting.insert(number, work);
-    loop {
-        let next = turn.next;
-        if turn.committer.is_none() || !turn.waiting.contains_key(&next) {
-            return Ok(());
-        }
-        let (Some(work), Some(mut committer)) = (turn.waiting.remove(&next), turn.committer.take())
-        else {
-            return Ok(());
-        };
-        turn.next += 1;
-        drop(turn);
-        match work {
-            Work::Chunk(mut chunk) => {
-                shared
-                    .profile
-                    .time(Stage::Commit, || committer.commit(&chunk))?;
-                shared
-                    .profile
-                    .leave(chunk.len() as u64, chunk.payloads.byte_len() as u64);
-                chunk.clear();
-                // Nobody waits for it once the source has ended.
-                let _ = emptied.try_send(chunk);
-            }
-            Work::End(_) => {
-                lock(&shared.outcome).committed = Some(committer.complete()?);
-                return Ok(());
-            }
-        }
-        turn = lock(&shared.turn);
-        turn.committer = Some(committer);
-    }
 }

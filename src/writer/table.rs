@@ -59,6 +59,12 @@ impl Table {
         }
     }
 
+    /// Whether [`Table::append`] will write nothing.
+    pub fn is_quick(&self, chunk: &Chunk) -> bool {
+        self.rows.saturating_add(chunk.len()) < METADATA_BATCH_ROWS
+            && self.text_bytes.saturating_add(chunk.metadata_bytes) < self.batch_text_bytes
+    }
+
     /// Appends the rows of a chunk.
     pub fn append(&mut self, chunk: &Chunk, outputs: &Arc<Outputs>) -> Result<()> {
         for row in 0..chunk.len() {

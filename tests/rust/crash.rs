@@ -99,6 +99,7 @@ fn with_scenario<T>(base: &str, before: Tree, body: impl FnOnce(&Scenario<'_>) -
         check: &|root| judge(&root.join(base)),
         die: &|root| leave_lock_file(&root.join(base)),
         judged: Mutex::default(),
+        rerun: Mutex::default(),
     };
     body(&scenario)
 }
@@ -170,6 +171,7 @@ fn what_dead_writers_left_is_swept_whenever_the_power_is_cut() {
             check: scenario.check,
             die: scenario.die,
             judged: Mutex::default(),
+            rerun: Mutex::default(),
         };
         marked.cut_power(&sound).unwrap();
         marked.inject_faults().unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dataset_rt::dataset::{Dataset, DatasetOptions};
+use dataset_rt::dataset::{Dataset, DatasetOptions, Ranks, SampleOptions};
 use dataset_rt::format::checksum::Sha256Digest;
 use dataset_rt::format::columns::Value;
 use dataset_rt::sampling::order::Mode;
@@ -58,7 +58,9 @@ fn every_published_cache_reads_to_the_values_it_was_written_from() {
                 let rows = expected[cache].as_array().unwrap();
                 assert_eq!(dataset.row_count().unwrap(), rows.len() as u64);
                 let schema = dataset.schema().unwrap();
-                let stream = dataset.samples().unwrap();
+                let stream = dataset
+                    .samples(SampleOptions::plain(Ranks::SINGLE))
+                    .unwrap();
                 let mut stream = stream.lock().unwrap();
                 for (position, row) in rows.iter().enumerate() {
                     if stream.is_drained() {

@@ -8,9 +8,14 @@
     reason = "a test may stop at the first surprise"
 )]
 
+mod cache_crash;
+mod corruption;
 mod crash;
+mod engines;
 mod golden;
+mod hostile;
 mod layers;
+mod reader;
 mod support;
 mod value_stability;
 mod writer;

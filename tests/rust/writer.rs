@@ -1,9 +1,12 @@
 //! Whole caches, written and read back by the plainest reader.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::columns::Value;
@@ -11,13 +14,13 @@ use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::manifest::Compression;
 use dataset_rt::format::schema::{ColumnSpec, Kind, Schema};
 use dataset_rt::store::lock::CacheLock;
-use dataset_rt::store::vfs::{OsVfs, Vfs};
+use dataset_rt::store::vfs::{OsVfs, Vfs, VfsFile};
 use dataset_rt::writer::profiler::Profile;
 use dataset_rt::writer::{CacheWriter, WriteRequest, WriteSummary, WriterOptions};
 
-use crate::support::crash_vfs::{Fault, FaultKind, SimDisk};
 use crate::support::disk::Tree;
 use crate::support::naive::{Cell, Sample, read};
+use crate::support::scenario::{Scenario, Verdict};
 
 /// Everything a write depends on but its samples.
 struct Setup {
@@ -28,6 +31,7 @@ struct Setup {
     schema: Option<Schema>,
     version: Option<String>,
     vfs: Arc<dyn Vfs>,
+    locked: bool,
     profile: Arc<Profile>,
 }
 
@@ -41,6 +45,7 @@ impl Default for Setup {
             schema: None,
             version: None,
             vfs: Arc::new(OsVfs),
+            locked: false,
             profile: Arc::default(),
         }
     }
@@ -64,7 +69,10 @@ impl Setup {
             )?,
             schema: self.schema.clone(),
             source_version: self.version.clone(),
-            lock: CacheLock::without_locking(base, "train"),
+            lock: match self.locked {
+                true => CacheLock::try_acquire(base, "train")?,
+                false => CacheLock::without_locking(base, "train"),
+            },
             profile: Arc::clone(&self.profile),
         })
     }
@@ -166,7 +174,7 @@ fn samples_come_back_as_they_went_in() {
             let samples = mixed(200);
             let summary = setup.write(base.path(), &NAMES, &samples).unwrap();
             assert_eq!(summary.path, base.path().join("train"));
-            assert_eq!(entries(base.path()), [summary.path.clone()]);
+            assert_eq!(entries(base.path()), std::slice::from_ref(&summary.path));
             let found = read(&summary.path);
             assert_eq!(found.samples, samples);
             assert_eq!(found.manifest, summary.manifest);
@@ -532,43 +540,170 @@ fn a_record_larger_than_a_shard_and_a_block_gets_its_own_shard() {
     assert_eq!(shards, [0, 1, 2, 3, 4]);
 }
 
-#[test]
-fn every_failed_file_operation_gives_its_error_and_no_cache() {
-    let samples: Vec<Sample> = (0..40)
-        .map(|n| (noise(n, 2000), vec![Cell::Int(1)]))
+/// Writes a small cache of several shards on simulated disks.
+fn with_scenario<T>(body: impl FnOnce(&Scenario<'_>) -> T) -> T {
+    let samples: Vec<Sample> = (0..12)
+        .map(|n| (noise(n, 300), vec![Cell::Int(1)]))
         .collect();
-    let root = Path::new("/disk");
-    let write = |fault| {
-        let tree = Tree::default();
-        let disk = SimDisk::new(root, &tree, fault);
+    body(&Scenario {
+        before: Tree::default(),
+        run: &|vfs, base| {
+            let setup = Setup {
+                shard_bytes: 2000,
+                vfs,
+                locked: true,
+                ..Setup::default()
+            };
+            setup.write(base, &["a"], &samples).map(drop)
+        },
+        check: &|root| {
+            let path = root.join("train");
+            if !path.exists() {
+                return Verdict::Absent;
+            }
+            match catch_unwind(|| read(&path).samples) {
+                Ok(found) if found == samples => Verdict::Complete,
+                Ok(_) => Verdict::Broken("other samples".to_owned()),
+                Err(_) => Verdict::Broken("unreadable".to_owned()),
+            }
+        },
+        die: &|root| fs::write(root.join(".train.lock"), "{}").unwrap(),
+        judged: Mutex::default(),
+        rerun: Mutex::default(),
+    })
+}
+
+#[test]
+fn a_power_cut_at_any_operation_of_a_write_leaves_the_whole_cache_or_none() {
+    let states = with_scenario(|s| s.cut_power(&|disk| Arc::new(disk))).unwrap();
+    assert!(states > 100, "{states}");
+}
+
+#[test]
+fn a_shard_may_be_filled_to_its_last_byte() {
+    // As published releases do it: records of 100 bytes, two of which fit 200 bytes and not 199.
+    let sample = (vec![7; 100 - 8 - 7], vec![Cell::Int(1)]);
+    for (shard_bytes, expected) in [
+        (199, vec![100; 4]),
+        (200, vec![200; 2]),
+        (201, vec![200; 2]),
+    ] {
+        let base = tempfile::tempdir().unwrap();
         let setup = Setup {
-            shard_bytes: 20_000,
-            vfs: Arc::new(disk.clone()),
+            shard_bytes,
             ..Setup::default()
         };
-        (setup.write(root, &["a"], &samples), disk)
+        let samples = std::iter::repeat_n(&sample, 4);
+        let written = setup.write(base.path(), &["a"], samples).unwrap();
+        let lengths: Vec<u64> = written.manifest.shards.iter().map(|s| s.byte_len).collect();
+        assert_eq!(lengths, expected);
+    }
+}
+
+#[test]
+fn every_failed_file_operation_gives_its_error_and_no_cache() {
+    let tried = with_scenario(|s| s.inject_faults()).unwrap();
+    assert!(tried > 100, "{tried}");
+}
+
+/// A disk on which something happens at the first write to a shard.
+struct Odd(Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Odd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an odd disk")
+    }
+}
+
+struct OddFile(Box<dyn VfsFile>, Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl VfsFile for OddFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(happens) = self.1.take() {
+            happens();
+        }
+        self.0.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+impl Vfs for Odd {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        OsVfs.create_dir(path)
+    }
+    fn create_file(&self, path: &Path) -> io::Result<Box<dyn VfsFile>> {
+        let is_shard = path.parent().unwrap().ends_with("shards");
+        let happens = is_shard.then(|| Arc::clone(&self.0));
+        Ok(Box::new(OddFile(OsVfs.create_file(path)?, happens)))
+    }
+    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsVfs.rename_noreplace(from, to)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        OsVfs.sync_dir(path)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        OsVfs.remove_file(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        OsVfs.remove_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        OsVfs.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        OsVfs.exists(path)
+    }
+}
+
+#[test]
+fn a_panic_in_a_thread_is_an_internal_error_and_leaves_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        vfs: Arc::new(Odd(Arc::new(|| panic!("odd disk")))),
+        ..Setup::default()
     };
-    let (result, disk) = write(None);
-    result.unwrap();
-    let calls = disk.calls().len();
-    assert!(calls > 20, "{calls}");
-    for at in 0..calls {
-        for kind in [FaultKind::Eio, FaultKind::DiskFull, FaultKind::ShortWrite] {
-            let fault = Fault {
-                at,
-                kind,
-                from_then_on: true,
-            };
-            let (result, disk) = write(Some(fault));
-            match result {
-                Ok(_) => {}
-                Err(CacheError::Io { action, .. }) => {
-                    let doubtful = action.starts_with("make the published cache durable");
-                    let visible = disk.live().keys().any(|path| path.starts_with("train"));
-                    assert!(doubtful || !visible, "{at} {kind:?}: {:?}", disk.calls());
-                }
-                Err(other) => panic!("{at} {kind:?}: {other}"),
+    let sample = (noise(1, 1 << 20), vec![Cell::Int(1)]);
+    let endless = std::iter::repeat(&sample);
+    let error = setup.write(base.path(), &["a"], endless).unwrap_err();
+    assert!(error.to_string().contains("odd disk"), "{error}");
+    assert_eq!(entries(base.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_write_that_waits_for_a_stuck_disk_can_be_interrupted() {
+    let base = tempfile::tempdir().unwrap();
+    let (let_go, stuck) = std::sync::mpsc::channel::<()>();
+    let stuck = Mutex::new(stuck);
+    let setup = Setup {
+        vfs: Arc::new(Odd(Arc::new(move || {
+            let _ = stuck.lock().unwrap().recv();
+        }))),
+        ..Setup::default()
+    };
+    let mut writer = setup.begin(base.path()).unwrap();
+    let payload = noise(1, 1 << 20);
+    let mut let_go = Some(let_go);
+    let error = loop {
+        if writer
+            .push_named(&payload, &[("a", Value::Int(1))])
+            .unwrap()
+        {
+            // Only a writer that waits asks; then the disk may go on, or the threads could not end.
+            let submitted = writer.submit(&mut || {
+                let_go = None;
+                Err(CacheError::Interrupted)
+            });
+            if let Err(error) = submitted {
+                break error;
             }
         }
-    }
+    };
+    assert!(matches!(error, CacheError::Interrupted), "{error}");
+    assert!(writer.rows() < 100, "{} MiB were taken", writer.rows());
+    drop(writer);
+    assert_eq!(entries(base.path()), Vec::<PathBuf>::new());
 }

@@ -3,9 +3,9 @@
 //! A scenario is a closure that publishes one thing below a directory and a closure that judges that directory; it knows
 //! nothing of simulation. Violations come back as text, so that a test can also demand one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use dataset_rt::error::CacheError;
@@ -38,6 +38,8 @@ pub struct Scenario<'a> {
     pub die: &'a dyn Fn(&Path),
     /// Verdicts so far; empty at the start.
     pub judged: Mutex<HashMap<Tree, Verdict>>,
+    /// Names that a cut left, with whether the thing was complete, on which it was run again; empty at the start.
+    pub rerun: Mutex<HashSet<(Vec<PathBuf>, bool)>>,
 }
 
 impl Scenario<'_> {
@@ -63,6 +65,12 @@ impl Scenario<'_> {
                     Verdict::Broken(fault) => return Err(context(fault)),
                     Verdict::Absent if reported => return Err(context("success was reported")),
                     _ => {}
+                }
+                // No writer reads what another staged: names decide what it does.
+                let names = tree.keys().cloned().collect();
+                let complete = verdict == Verdict::Complete;
+                if !self.rerun.lock().unwrap().insert((names, complete)) {
+                    return Ok(());
                 }
                 (self.die)(root.path());
                 self.run_again(root.path(), tree, &verdict)

@@ -1,0 +1,87 @@
+//! Payload bytes of Python objects, by the buffer protocol.
+
+#![expect(
+    unsafe_code,
+    reason = "the buffer protocol hands over a pointer and a length"
+)]
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
+
+use super::ingest::{Fault, sample};
+use super::source::type_name;
+
+/// Gives the bytes of a payload to `take`.
+///
+/// # Errors
+/// [`Fault::Core`] for data that is no contiguous buffer of plain bytes; what `take` returns.
+pub fn with_payload<T>(
+    data: &Bound<'_, PyAny>,
+    row: u64,
+    take: impl FnOnce(&[u8]) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return take(bytes.as_bytes());
+    }
+    let Ok(buffer) = PyUntypedBuffer::get(data) else {
+        if let Some(copy) = copied(data)? {
+            return take(copy.as_bytes());
+        }
+        let advice = match data.is_instance_of::<PyString>() {
+            true => "; encode text to bytes first",
+            false => "",
+        };
+        let found = type_name(data);
+        return Err(sample(
+            row,
+            format!(
+                "data is of type {found}, expected bytes, bytearray, memoryview or another contiguous buffer{advice}"
+            ),
+        ));
+    };
+    if !buffer.is_c_contiguous() {
+        let advice = "expected one in C order; copy it first";
+        return Err(sample(row, format!("data is a buffer with gaps, {advice}")));
+    }
+    if has_objects(buffer.format().to_bytes()) {
+        return Err(sample(
+            row,
+            "data is a buffer of Python objects, expected plain bytes".to_owned(),
+        ));
+    }
+    let len = buffer.len_bytes();
+    let pointer = buffer.buf_ptr().cast::<u8>().cast_const();
+    if len == 0 || pointer.is_null() {
+        return take(&[]);
+    }
+    // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which is after
+    // the call; C order means that they are adjacent. `take` copies them while this thread is attached and runs no
+    // Python code before it has copied, so no Python code of this thread changes them meanwhile; a source whose other
+    // threads write into a payload they have just handed over breaks the rules of the buffer protocol.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
+    take(bytes)
+}
+
+/// The bytes of a contiguous buffer that leaves out its shape or strides, as arrays of `ctypes` and NumPy arrays without
+/// axes do; `None` for what is no such buffer.
+fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let py = data.py();
+    let Ok(view) = PyMemoryView::from(data) else {
+        return Ok(None);
+    };
+    let format: String = view.getattr(intern!(py, "format"))?.extract()?;
+    let is_contiguous = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?;
+    if has_objects(format.as_bytes()) || !is_contiguous {
+        return Ok(None);
+    }
+    let copy = view.call_method0(intern!(py, "tobytes"))?;
+    Ok(Some(copy.cast_into()?))
+}
+
+/// Whether a buffer format holds pointers to Python objects. Names of fields, which stand between colons, do not count.
+fn has_objects(format: &[u8]) -> bool {
+    let mut parts = format.split(|byte| *byte == b':').step_by(2);
+    parts.any(|part| part.contains(&b'O'))
+}

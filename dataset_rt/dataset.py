@@ -46,7 +46,8 @@ def _json(config: ReaderConfig) -> str:
 
 def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that Rust reads; it reports the ones that are missing."""
-    return frame.select([name for name in ("cache_id", "sample_id", "weight") if name in frame.columns])
+    names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
+    return frame.select(names) if names else frame  # a selection of no columns would have no rows either
 
 
 class CachedDataset:

@@ -46,9 +46,12 @@ def _json(config: ReaderConfig) -> str:
 
 def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that Rust reads; it reports the ones that are missing."""
-    columns = frame.select([name for name in ("cache_id", "sample_id", "weight") if name in frame.columns])
+    names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
+    if not names:
+        return frame  # a selection of no columns would have no rows either
     # A column of nulls alone has no type yet; with one, the nulls are what is reported.
     types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
+    columns = frame.select(names)
     return columns.cast({name: types[name] for name, kind in columns.schema.items() if kind == pl.Null})
 
 

@@ -9,7 +9,10 @@ A user's own exception, raised by a source, is none of these: it reaches the cal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "CacheExistsError",
@@ -74,33 +77,59 @@ def _rebuild(kind: type[DatasetRTError], message: str, fields: dict[str, Any]) -
 class InvalidCacheError(DatasetRTError, ValueError):
     """A cache that cannot be used as it is. `path` names the file or directory."""
 
+    path: Path
+
 
 class CacheNotFoundError(InvalidCacheError, FileNotFoundError):
     """There is no published cache at `path`."""
+
+    reason: str
 
 
 class ManifestError(InvalidCacheError, RuntimeError):
     """The manifest is no valid JSON, has the wrong shape, or holds forbidden names or numbers."""
 
+    reason: str
+
 
 class UnsupportedVersionError(InvalidCacheError):
     """The cache has a newer format (`found`) than this build reads (`expected`: oldest and newest)."""
+
+    expected: tuple[int, int]
+    found: int
 
 
 class CorruptCacheError(InvalidCacheError):
     """A file is missing, cut, altered or shaped wrongly: `path`, `subject`, `expected`, `found`."""
 
+    subject: str
+    expected: str
+    found: str
+
 
 class CorruptRecordError(InvalidCacheError):
     """One sample is damaged: `path`, `sample_id`, `offset` in bytes, `subject`, `expected`, `found`."""
+
+    sample_id: int
+    offset: int
+    subject: str
+    expected: str
+    found: str
 
 
 class SchemaMismatchError(InvalidCacheError):
     """Caches opened together have different metadata: `column`, `path` against `first_path`."""
 
+    first_path: Path
+    column: str
+    expected: str
+    found: str
+
 
 class DuplicateCacheError(InvalidCacheError):
     """One cache directory was given twice; `positions` in the list of paths."""
+
+    positions: tuple[int, int]
 
 
 class CacheExistsError(InvalidCacheError, FileExistsError):
@@ -110,45 +139,80 @@ class CacheExistsError(InvalidCacheError, FileExistsError):
 class SourceVersionError(InvalidCacheError):
     """The cache at `path` was built from source version `found`, the source now has version `expected`."""
 
+    expected: str
+    found: str
+
 
 class CacheLockedError(DatasetRTError, RuntimeError):
     """Another live process or thread (`holder`) is writing the cache at `path`."""
+
+    path: Path
+    holder: str
 
 
 class SourceNameError(DatasetRTError, ValueError):
     """A source `name` that cannot be a directory name on every platform."""
 
+    name: str
+    reason: str
+
 
 class EmptySourceError(DatasetRTError, ValueError):
     """The source `name` yielded no samples."""
+
+    name: str
 
 
 class SampleError(DatasetRTError, ValueError):
     """A sample that cannot be stored: `row`, and for metadata `column`, `expected`, `found`."""
 
+    row: int
+    reason: str
+    column: str
+    expected: str
+    found: str
+
 
 class ConfigError(DatasetRTError, ValueError):
     """An `option` outside its range: `expected`, `found`."""
+
+    option: str
+    expected: str
+    found: str
 
 
 class WeightsError(DatasetRTError, ValueError):
     """A samples metadata table that does not fit the dataset; `rows` are the first rows at fault."""
 
+    rows: list[int]
+
 
 class StateMismatchError(DatasetRTError, ValueError):
     """A saved state that belongs to other data or another recipe; `fields` lists (name, saved value, present value)."""
+
+    fields: list[tuple[str, str, str]]
 
 
 class RowIndexError(DatasetRTError, IndexError):
     """An `index` outside the `length` rows of a dataset."""
 
+    index: int
+    length: int
+
 
 class LimitError(DatasetRTError, ValueError):
     """A number (`found`) beyond what this build handles (`expected`)."""
 
+    expected: int
+    found: int
+
 
 class CacheIOError(DatasetRTError, RuntimeError):
     """The operating system refused to `action` the file at `path`; `errno` is its code."""
+
+    path: Path
+    action: str
+    errno: int | None
 
 
 class ForkedIteratorError(DatasetRTError, RuntimeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,8 +48,8 @@ class CachedSample(NamedTuple):
     data: bytes
     """The payload."""
 
-    metadata: dict[str, Any]
-    """The sample's metadata in name order; values are `bool`, `int`, `float`, `str`, or `None` where one is missing."""
+    metadata: dict[str, MetadataValue]
+    """The sample's metadata, in name order."""
 
     cache_id: int
     """Position of its cache in the list given to `CachedDataset`."""
@@ -67,10 +67,16 @@ class CacheSource(Protocol):
     `| None`) declares the metadata columns instead of inferring them from the samples.
     """
 
-    @property
-    def name(self) -> str:
+    if TYPE_CHECKING:
+        # Only readable, so that frozen dataclasses and named tuples are sources for type checkers too.
+        @property
+        def name(self) -> str:
+            """Directory name of the cache."""
+            ...
+
+    else:
+        name: str
         """Directory name of the cache."""
-        ...
 
     def __iter__(self) -> Iterator[CacheInput]:
         """Yield the samples in order; called in the thread that writes, never concurrently."""

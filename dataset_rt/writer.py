@@ -58,7 +58,9 @@ def _write(
     *,
     reuse_existing: bool,
 ) -> list[CacheWriteResult]:
-    listed = list(sources) if isinstance(sources, list | tuple) else [sources]
+    # A list or named tuple with a name is a source itself.
+    is_several = isinstance(sources, list | tuple) and not hasattr(sources, "name")
+    listed = list(sources) if is_several else [sources]
     outcomes = native.write_cache(listed, Path(path), writer_config.model_dump_json(), reuse_existing)
     return [
         CacheWriteSuccess(name, Path(detail)) if is_success else CacheWriteError(name, detail)

@@ -1,7 +1,7 @@
 //! Opens many caches at once and checks that they belong together.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,15 +26,15 @@ const THREADS_MAX: usize = 8;
 pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)> {
     let io = paths.first().map_or(Io::Mmap, |first| resolve(io, first));
     let pool = Arc::new(FilePool::new(io));
-    let opened: Vec<Mutex<Opening>> = paths.iter().map(|_| Default::default()).collect();
+    let opened: Vec<Mutex<Option<Result<Cache>>>> =
+        paths.iter().map(|_| Default::default()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((path, place)) = {
             let position = next.fetch_add(1, Ordering::Relaxed);
             paths.get(position).zip(opened.get(position))
         } {
-            let cache = Cache::open(path, io, Arc::clone(&pool))
-                .and_then(|cache| Ok((cache, identity(path)?)));
+            let cache = Cache::open(path, io, Arc::clone(&pool));
             let failed = cache.is_err();
             *lock(place) = Some(cache);
             if failed {
@@ -56,8 +56,8 @@ pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)>
         else {
             break;
         };
-        let (cache, identity) = outcome?;
-        if let Some(first) = seen.insert(identity, position) {
+        let cache = outcome?;
+        if let Some(first) = seen.insert(cache.identity().clone(), position) {
             return Err(CacheError::DuplicateCache {
                 path: cache.path().to_path_buf(),
                 first,
@@ -70,27 +70,6 @@ pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)>
         return Err(CacheError::internal("a cache was skipped while opening"));
     }
     Ok((caches.into(), io))
-}
-
-/// A cache that is opened, failed to open, or has not been reached.
-type Opening = Option<Result<(Cache, Identity)>>;
-
-/// What makes two paths the same directory.
-#[cfg(unix)]
-type Identity = (u64, u64);
-#[cfg(not(unix))]
-type Identity = PathBuf;
-
-#[cfg(unix)]
-fn identity(path: &Path) -> Result<Identity> {
-    use std::os::unix::fs::MetadataExt;
-    let found = std::fs::metadata(path).map_err(|error| CacheError::io("stat", path, error))?;
-    Ok((found.dev(), found.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(path: &Path) -> Result<Identity> {
-    std::fs::canonicalize(path).map_err(|error| CacheError::io("resolve", path, error))
 }
 
 /// The schema that all caches share; a column is nullable if it is in any of them.

@@ -15,6 +15,8 @@ use crate::writer::{CacheWriter, Row};
 pub enum Fault {
     /// The core refused.
     Core(CacheError),
+    /// Its cache exists and cannot be reused.
+    Unusable(CacheError),
     /// Code of the source raised an exception.
     Raised(PyErr),
     /// An exception for the caller, above all sources.

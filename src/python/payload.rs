@@ -6,8 +6,9 @@
 )]
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
 use super::ingest::{Fault, sample};
 use super::source::type_name;
@@ -25,6 +26,9 @@ pub fn with_payload<T>(
         return take(bytes.as_bytes());
     }
     let Ok(buffer) = PyUntypedBuffer::get(data) else {
+        if let Some(copy) = copied(data)? {
+            return take(copy.as_bytes());
+        }
         let advice = match data.is_instance_of::<PyString>() {
             true => "; encode text to bytes first",
             false => "",
@@ -41,7 +45,7 @@ pub fn with_payload<T>(
         let advice = "expected one in C order; copy it first";
         return Err(sample(row, format!("data is a buffer with gaps, {advice}")));
     }
-    if buffer.format().to_bytes().contains(&b'O') {
+    if has_objects(buffer.format().to_bytes()) {
         return Err(sample(
             row,
             "data is a buffer of Python objects, expected plain bytes".to_owned(),
@@ -58,4 +62,26 @@ pub fn with_payload<T>(
     // threads write into a payload they have just handed over breaks the rules of the buffer protocol.
     let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
     take(bytes)
+}
+
+/// The bytes of a contiguous buffer that leaves out its shape or strides, as arrays of `ctypes` and NumPy arrays without
+/// axes do; `None` for what is no such buffer.
+fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let py = data.py();
+    let Ok(view) = PyMemoryView::from(data) else {
+        return Ok(None);
+    };
+    let format: String = view.getattr(intern!(py, "format"))?.extract()?;
+    let is_contiguous = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?;
+    if has_objects(format.as_bytes()) || !is_contiguous {
+        return Ok(None);
+    }
+    let copy = view.call_method0(intern!(py, "tobytes"))?;
+    Ok(Some(copy.cast_into()?))
+}
+
+/// Whether a buffer format holds pointers to Python objects. Names of fields, which stand between colons, do not count.
+fn has_objects(format: &[u8]) -> bool {
+    let mut parts = format.split(|byte| *byte == b':').step_by(2);
+    parts.any(|part| part.contains(&b'O'))
 }

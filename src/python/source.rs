@@ -58,7 +58,7 @@ impl<'py> Source<'py> {
             .map_err(raised("its name cannot be read"))?;
         let Some(name) = name else {
             return Err(Fault::Found(format!(
-                "a {class} without the attribute `name`"
+                "an object of type {class} without the attribute `name`"
             )));
         };
         let Ok(name) = name.cast::<PyString>() else {
@@ -75,7 +75,7 @@ impl<'py> Source<'py> {
             .map_err(raised("it cannot be looked at"))?
         {
             return Err(Fault::Found(format!(
-                "a {class} without the method `__iter__`"
+                "an object of type {class} without the method `__iter__`"
             )));
         }
         let version =
@@ -151,11 +151,14 @@ fn declared<'py>(value: &Bound<'py, PyAny>) -> Result<Schema, Fault<'py>> {
 fn column_type(declared: &Bound<'_, PyAny>) -> PyResult<Option<(Kind, bool)>> {
     if let Ok(text) = declared.cast::<PyString>() {
         let text = text.to_str()?;
-        let (name, nullable) = match text.strip_suffix("| None") {
-            Some(name) => (name.trim_end(), true),
-            None => (text, false),
-        };
-        return Ok(kind_named(name).map(|kind| (kind, nullable)));
+        let (none, names): (Vec<&str>, Vec<&str>) = text
+            .split('|')
+            .map(str::trim)
+            .partition(|part| *part == "None");
+        return Ok(match names.as_slice() {
+            [name] => kind_named(name).map(|kind| (kind, !none.is_empty())),
+            _ => None,
+        });
     }
     if let Ok(class) = declared.cast::<PyType>() {
         return Ok(kind_of_class(class)?.map(|kind| (kind, false)));

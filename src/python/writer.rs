@@ -77,7 +77,8 @@ type Outcome = (bool, String, OsString);
 /// Writes one cache per source; the outcomes are in the order of the sources.
 ///
 /// With `reuse_existing`, a cache that exists is opened, checked and counted as a success, and a cache that another
-/// process is writing is waited for. Without, both are errors of that source.
+/// process is writing is waited for; one that exists and fails the check is raised after the other sources are done.
+/// Without, both are errors of that source.
 #[pyfunction]
 pub fn write_cache(
     py: Python<'_>,
@@ -149,12 +150,18 @@ fn write_all(
         }));
     }
     let mut outcomes = Vec::with_capacity(sources.len());
+    let mut unusable = None;
     for source in sources {
         let (label, outcome) = match source {
             Err(bad) => (bad.label, Err(bad.fault)),
             Ok(source) => {
-                let outcome = job.cache(py, &source, progress);
-                (source.name, settle(py, outcome)?)
+                let outcome = settle(py, job.cache(py, &source, progress), &mut unusable);
+                if let Err(exception) = &outcome {
+                    let detail = exception.to_string();
+                    job.profile
+                        .note_source(&source.name, "interrupted", &detail);
+                }
+                (source.name, outcome?)
             }
         };
         progress.source_done();
@@ -167,18 +174,29 @@ fn write_all(
             .note_source(&label, status, &detail.to_string_lossy());
         outcomes.push((outcome.is_ok(), label, detail));
     }
-    Ok(outcomes)
+    // A dataset that silently lacks a cache its caller has paid for would be worse than none.
+    match unusable {
+        Some(error) => Err(to_pyerr(error)),
+        None => Ok(outcomes),
+    }
 }
 
-/// What a source's failure means: a reason for its result, or an exception for the caller.
+/// What a source's failure means: a reason for its result, or an exception for the caller. The first cache that exists
+/// and cannot be reused is kept in `unusable`, to be raised once the other sources are done.
 fn settle(
     py: Python<'_>,
     outcome: std::result::Result<Done, Failed>,
+    unusable: &mut Option<CacheError>,
 ) -> PyResult<std::result::Result<Done, String>> {
     match outcome {
         Ok(done) => Ok(Ok(done)),
         Err(Failed { fault, row }) => match fault {
             Fault::Core(error) => Ok(Err(error.to_string())),
+            Fault::Unusable(error) => {
+                let reason = error.to_string();
+                unusable.get_or_insert(error);
+                Ok(Err(reason))
+            }
             Fault::Raised(exception) => {
                 Ok(Err(format!("sample {row}: {}", describe(py, exception)?)))
             }
@@ -309,7 +327,11 @@ impl Job {
             .into());
         }
         let version = source.version.as_deref();
-        stoppable(py, |_| check_existing(path, version, self.validate))?;
+        let checked = stoppable(py, |_| check_existing(path, version, self.validate));
+        checked.map_err(|stopped| match stopped {
+            Stopped::Failed(error) => Fault::Unusable(error),
+            stopped => stopped.into(),
+        })?;
         Ok(Done {
             path: path.to_path_buf(),
             reused: true,

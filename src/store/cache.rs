@@ -1,12 +1,14 @@
 //! One published cache, opened: its manifest in memory, its files opened when first needed.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow_array::RecordBatch;
 
-use super::file::{FileReader, Purpose, check_directory, check_file, file_len, read_small};
+use super::file::{FileReader, Purpose};
+use super::folder::{Folder, Identity, file_len};
 use super::pool::{FilePool, FileSlot};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
@@ -21,6 +23,7 @@ use crate::types::{Io, Verify};
 #[derive(Debug)]
 pub struct Cache {
     path: PathBuf,
+    identity: Identity,
     manifest: Manifest,
     io: Io,
     pool: Arc<FilePool>,
@@ -49,19 +52,27 @@ impl Cache {
     /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for a
     /// bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
     pub fn open(path: &Path, io: Io, pool: Arc<FilePool>) -> Result<Self> {
-        let manifest = read_manifest(path)?;
-        let shards_path = path.join(names::SHARDS);
-        check_file(&path.join(names::INDEX), manifest.index_byte_len())?;
+        let folder = open_folder(path)?;
+        let manifest = manifest_in(&folder, path)?;
+        let check =
+            |name: &str, expected: u64| folder.stat(name)?.check_len(&path.join(name), expected);
+        check(names::INDEX, manifest.index_byte_len())?;
         if manifest.record_checksums.is_some() {
-            check_file(&path.join(names::CHECKSUMS), manifest.checksums_byte_len())?;
+            check(names::CHECKSUMS, manifest.checksums_byte_len())?;
         }
-        check_directory(&shards_path)?;
+        folder
+            .stat(names::SHARDS)?
+            .check_directory(&path.join(names::SHARDS))?;
         for shard in &manifest.shards {
-            check_file(&shards_path.join(&shard.name), shard.byte_len)?;
+            check(&format!("{}/{}", names::SHARDS, shard.name), shard.byte_len)?;
         }
-        file_len(&path.join(names::METADATA))?;
+        folder
+            .stat(names::METADATA)?
+            .check_file(&path.join(names::METADATA))?;
+        let identity = folder.identity()?;
         Ok(Self {
             path: path.to_path_buf(),
+            identity,
             shards: manifest
                 .shards
                 .iter()
@@ -81,6 +92,7 @@ impl Cache {
     pub fn reopened(&self, pool: Arc<FilePool>) -> Self {
         Self {
             path: self.path.clone(),
+            identity: self.identity.clone(),
             shards: self
                 .manifest
                 .shards
@@ -100,6 +112,11 @@ impl Cache {
     /// The cache directory as given.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What tells the cache directory from any other, whatever path leads to it.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The manifest.
@@ -335,16 +352,26 @@ impl Cache {
 /// # Errors
 /// [`CacheError::NotFound`] if there is none, otherwise as [`Manifest::parse`].
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
-    let file = path.join(names::MANIFEST);
-    let text = read_small(&file, MANIFEST_BYTES_MAX).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => CacheError::NotFound {
+    manifest_in(&open_folder(path)?, path)
+}
+
+fn open_folder(path: &Path) -> Result<Folder> {
+    Folder::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => CacheError::NotFound {
             path: path.to_path_buf(),
-            reason: if path.is_dir() {
-                "the directory has no manifest.json"
-            } else {
-                "no such directory"
-            }
-            .to_owned(),
+            reason: "no such directory".to_owned(),
+        },
+        _ => CacheError::io("open", path, error),
+    })
+}
+
+fn manifest_in(folder: &Folder, path: &Path) -> Result<Manifest> {
+    let file = path.join(names::MANIFEST);
+    let text = folder.read(names::MANIFEST, MANIFEST_BYTES_MAX);
+    let text = text.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => CacheError::NotFound {
+            path: path.to_path_buf(),
+            reason: "the directory has no manifest.json".to_owned(),
         },
         _ => CacheError::io("read", &file, error),
     })??;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use super::folder::{Found, open_fault, open_for_reading};
 use super::map::Map;
 use crate::error::{CacheError, Result};
 use crate::types::Io;
@@ -48,7 +49,7 @@ impl FileReader {
         let metadata = file
             .metadata()
             .map_err(|error| CacheError::io("stat", path, error))?;
-        check_len(path, &metadata, expected_len)?;
+        Found::from(&metadata).check_len(path, expected_len)?;
         let bytes = match io {
             Io::Auto | Io::Mmap if purpose == Purpose::Table && expected_len <= UNMAPPED_MAX => {
                 Source::Whole(read_at(&file, path, 0, usize_len(expected_len)?)?)
@@ -137,133 +138,6 @@ impl FileReader {
                 arrow_buffer::Buffer::from_vec(read_at(&file, &self.path, 0, usize_len(self.len)?)?)
             }
         })
-    }
-}
-
-/// Checks that `path` is a regular file of the expected length, without opening it.
-pub fn check_file(path: &Path, expected_len: u64) -> Result<()> {
-    check_len(path, &stat(path)?, expected_len)
-}
-
-/// Length of a regular file that nothing else gives a length for.
-pub fn file_len(path: &Path) -> Result<u64> {
-    let found = stat(path)?;
-    check_len(path, &found, found.len())?;
-    Ok(found.len())
-}
-
-/// Checks that `path` is a directory and not a link to one, which may lead out of the cache.
-pub fn check_directory(path: &Path) -> Result<()> {
-    let found = stat(path)?;
-    if found.is_dir() {
-        return Ok(());
-    }
-    Err(CacheError::damaged(
-        path,
-        "kind of the folder",
-        "a directory",
-        kind(&found),
-    ))
-}
-
-/// What lies at `path` itself: a link is not followed, since it may lead out of the cache.
-fn stat(path: &Path) -> Result<std::fs::Metadata> {
-    std::fs::symlink_metadata(path).map_err(|error| open_fault(path, error))
-}
-
-/// Reads a whole file of at most `limit` bytes.
-///
-/// # Errors
-/// [`CacheError::Limit`] if it is longer, [`CacheError::DamagedFile`] if it is no regular file.
-pub fn read_small(path: &Path, limit: u64) -> std::io::Result<Result<Vec<u8>>> {
-    use std::io::Read;
-    let mut file = match open_for_reading(path) {
-        Ok(file) => file,
-        Err(error) => {
-            let found = std::fs::symlink_metadata(path).map(|found| check_kind(path, &found));
-            return match found {
-                Ok(Err(fault)) => Ok(Err(fault)),
-                _ => Err(error),
-            };
-        }
-    };
-    let metadata = file.metadata()?;
-    if let Err(fault) = check_kind(path, &metadata) {
-        return Ok(Err(fault));
-    }
-    let len = metadata.len();
-    if len > limit {
-        return Ok(Err(CacheError::Limit {
-            what: format!("length of {}", path.display()),
-            found: len,
-            limit,
-        }));
-    }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    file.read_exact(&mut bytes)?;
-    Ok(Ok(bytes))
-}
-
-/// Opens what lies at `path` itself, following no link that may lead out of the cache, and without waiting for whoever
-/// would feed a pipe.
-fn open_for_reading(path: &Path) -> std::io::Result<File> {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32);
-    }
-    options.open(path)
-}
-
-fn check_kind(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    Err(CacheError::damaged(
-        path,
-        "kind of the file",
-        "a regular file",
-        kind(metadata),
-    ))
-}
-
-fn kind(metadata: &std::fs::Metadata) -> &'static str {
-    if metadata.is_symlink() {
-        "a symbolic link"
-    } else if metadata.is_file() {
-        "a regular file"
-    } else if metadata.is_dir() {
-        "a directory"
-    } else {
-        "a pipe, socket or device"
-    }
-}
-
-fn check_len(path: &Path, metadata: &std::fs::Metadata, expected: u64) -> Result<()> {
-    check_kind(path, metadata)?;
-    if metadata.len() != expected {
-        let found = format!("{} bytes", metadata.len());
-        return Err(CacheError::damaged(
-            path,
-            "length of the file",
-            format!("{expected} bytes"),
-            found,
-        ));
-    }
-    Ok(())
-}
-
-fn open_fault(path: &Path, error: std::io::Error) -> CacheError {
-    if error.kind() == std::io::ErrorKind::NotFound {
-        return CacheError::damaged(path, "file of the cache", "a file", "nothing");
-    }
-    let found = std::fs::symlink_metadata(path).map(|found| check_kind(path, &found));
-    match found {
-        Ok(Err(fault)) => fault,
-        _ => CacheError::io("open", path, error),
     }
 }
 
@@ -381,7 +255,10 @@ mod tests {
                 "{error}"
             );
         }
-        assert!(check_file(&path, 3).is_ok());
-        assert!(check_file(folder.path(), 3).is_err());
+        let directory = FileReader::open(folder.path(), 3, Io::Mmap, Purpose::Records).unwrap_err();
+        assert!(
+            directory.to_string().contains("found a directory"),
+            "{directory}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod file;
+pub mod folder;
 pub mod locality;
 pub mod lock;
 mod map;

@@ -28,7 +28,7 @@ pub fn validate(cache: &Cache) -> Result<()> {
         check_sha256(file, entry.sha256)?;
     }
     let metadata_path = cache.path().join(names::METADATA);
-    let metadata_len = super::file::file_len(&metadata_path)?;
+    let metadata_len = super::folder::file_len(&metadata_path)?;
     let metadata = FileReader::open(&metadata_path, metadata_len, Io::Pread, Purpose::Records)?;
     check_sha256(&metadata, manifest.metadata_sha256)?;
     for (number, entry) in (0..).zip(&manifest.shards) {

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -220,8 +221,10 @@ def test_samples_of_ranks_are_as_many_as_the_length_says(cache):
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stateful_loader_resumes_at_every_step(cache, stateful, kind, workers):
-    expected = [order(opened(cache, 22), epoch) for epoch in range(3)]
-    loaded = loader(kind, opened(cache, 22), workers=workers, cls=stateful)
+    expected = [order(opened(cache, 22), epoch) for epoch in range(2, 5)]
+    dataset = opened(cache, 22)
+    dataset.set_epoch(2)
+    loaded = loader(kind, dataset, workers=workers, cls=stateful)
     states, items = [pickle.dumps(loaded.state_dict())], []
     for item in loaded:
         items.append(item)
@@ -294,10 +297,27 @@ def _loaded(loaded, state):
     return loaded
 
 
+@pytest.fixture
+def in_a_worker(monkeypatch):
+    """Let this process pass for a worker: PyTorch takes seconds to end one that raised an exception."""
+    info = SimpleNamespace(id=1, num_workers=2, seed=5)
+    monkeypatch.setattr("dataset_rt.adapters.torch.iterable.get_worker_info", lambda: info)
+
+
+@pytest.mark.usefixtures("in_a_worker")
 def test_a_batch_size_that_contradicts_the_loader_is_refused(cache):
-    loaded = DataLoader(adapter.iterable_dataset(opened(cache), batch_size=8), batch_size=4, num_workers=2)
+    loaded = DataLoader(adapter.iterable_dataset(opened(cache), batch_size=8), batch_size=4)
     with pytest.raises(RuntimeError, match="asks for batches of 4, expected 8"):
         list(loaded)
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_worker_that_cannot_see_the_batch_size_asks_for_it_rather_than_guess(cache):
+    with pytest.raises(RuntimeError, match=r"iterable_dataset\(dataset, batch_size=...\)"):
+        next(adapter.iterable_dataset(opened(cache)).__iter__())
+    told = adapter.iterable_dataset(opened(cache), batch_size=8)
+    expected = order(opened(cache))
+    assert ids(told) == [who for place, who in enumerate(expected) if place // 8 % 2 == 1]
 
 
 class Upper(IterableDataset):
@@ -395,7 +415,7 @@ def test_damage_in_a_worker_reaches_the_caller_as_itself(tmp_path):
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    loaded = loader("batches", opened(path, shuffle=False), workers=2)
+    loaded = loader("batches", opened(path, shuffle=False), workers=1)
     with pytest.raises(errors.CorruptRecordError, match="sample 19"):
         list(loaded)
 

@@ -270,6 +270,26 @@ def test_a_loader_resumes_with_another_number_of_workers(cache, stateful, kind):
     assert seen == order(opened(cache), 0) + order(opened(cache), 1)
 
 
+def test_an_iterator_moves_to_a_loaded_state_and_ends_when_closed(cache):
+    for data in (adapter.iterable_dataset(opened(cache)), adapter.batch_dataset(opened(cache), 3)):
+        iterator: Any = iter(data)
+        items = [next(iterator) for _ in range(5)]
+        state = iterator.state_dict()
+        assert state["received"] == 5
+        rest = list(iterator)
+        done = iterator.state_dict()
+        assert done["received"] == 5 + len(rest) == len(data)
+        iterator.load_state_dict(state)
+        assert len(list(iterator)) == len(rest)
+        iterator.load_state_dict(done)
+        assert list(iterator) == []
+        assert data.dataset.state_dict()["epoch"] == 1
+        iterator.load_state_dict(state)
+        iterator.close()
+        assert iterator.state_dict() == state
+        assert len(items) == 5
+
+
 def test_batch_tokens_resume_any_loader_with_any_workers(cache):
     loaded = loader("batches", opened(cache), workers=4)
     iterator = iter(loaded)

@@ -113,7 +113,7 @@ class _Stream(Generic[_Item]):
         return {
             "kind": self.kind,
             "start": self._place.start,
-            "received": self._received,
+            "received": self._count(),
             "batch_size": self._block(),
             "worker": self._place.worker,
             "workers": self._place.workers,
@@ -143,7 +143,7 @@ class _Stream(Generic[_Item]):
             self._source = self._open()
 
     def close(self) -> None:
-        """Stop reading; a later item starts it again."""
+        """Stop reading until a state is loaded."""
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -153,6 +153,10 @@ class _Stream(Generic[_Item]):
         dataset = self._owner.dataset
         if _native(dataset).start_state() != self._place.start:
             dataset.load_state_dict(self._place.start)
+
+    def _count(self) -> int:
+        """Return the number of items received since the start of the pass."""
+        return self._received
 
     def _block(self) -> int | None:
         raise NotImplementedError
@@ -190,14 +194,20 @@ class TorchSamples(_Epochs["CachedSample"]):
         return _native(self.dataset).epoch_length()
 
     def __iter__(self) -> _SampleStream:
-        return _SampleStream(self, self._begin())
+        place = self._begin()
+        is_plain = place.workers == 1 and self.transform is None
+        return _PlainSampleStream(self, place) if is_plain else _SampleStream(self, place)
 
     def __len__(self) -> int:
-        config, length = self.dataset.reader_config, self._length()
+        return self._count(0)
+
+    def _count(self, start: int) -> int:
+        """Return how many samples this rank gets from position `start` to the end of an epoch."""
+        config, left = self.dataset.reader_config, self._length() - start
         if self.remainder == "drop":
-            return length // config.world_size
+            return left // config.world_size
         missing = config.rank if self.remainder == "keep" else 0
-        return max(0, -((missing - length) // config.world_size))
+        return max(0, -((missing - left) // config.world_size))
 
 
 class _SampleStream(_Stream["CachedSample"]):
@@ -264,6 +274,26 @@ class _SampleStream(_Stream["CachedSample"]):
                 "must be equal, also when a pass is resumed"
             )
         return known
+
+
+class _PlainSampleStream(_SampleStream):
+    """Samples as they are, all in this process: as little as can be is done for each, and counting is left to Rust."""
+
+    def __next__(self) -> CachedSample:
+        return next(self._source)  # pyrefly: ignore[bad-argument-type, bad-return] (it is open from the start)
+
+    def _count(self) -> int:
+        if self._source is None:
+            return self._received
+        now, start = self._source.state_dict(), self._place.start
+        if now["epoch"] != start["epoch"]:
+            return self._samples._count(start["position"])  # noqa: SLF001
+        return (now["position"] - start["position"]) // self._world
+
+    def close(self) -> None:
+        """Stop reading; nothing more is delivered."""
+        if self._source is not None:
+            self._source.close()
 
 
 class TorchBatches(_Epochs["CachedBatch"]):

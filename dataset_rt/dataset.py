@@ -83,10 +83,11 @@ class CachedDataset:
     def __init__(self, paths: Sequence[str | Path], *, reader_config: ReaderConfig) -> None:
         if isinstance(paths, str | Path):
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
+        self._opened: native.CachedDataset | None = None
         self._paths = [os.fspath(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
-        self._opened: native.CachedDataset | None = native.CachedDataset(self._paths, _json(reader_config))
+        self._opened = native.CachedDataset(self._paths, _json(reader_config))
 
     @property
     def cache_paths(self) -> list[Path]:

@@ -137,7 +137,7 @@ def build_batch(
         ),
         cache_id=np.frombuffer(memoryview(cache_id), dtype=np.uint64),
         sample_id=samples,
-        position=np.frombuffer(position, dtype=np.uint64),
+        position=np.frombuffer(memoryview(position), dtype=np.uint64),
         valid=np.arange(len(samples)) < valid,
         epoch=epoch,
         step=step,

@@ -48,7 +48,12 @@ def _json(config: ReaderConfig) -> str:
 def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that Rust reads; it reports the ones that are missing."""
     names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
-    return frame.select(names) if names else frame  # a selection of no columns would have no rows either
+    if not names:
+        return frame  # a selection of no columns would have no rows either
+    # A column of nulls alone has no type yet; with one, the nulls are what is reported.
+    types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
+    columns = frame.select(names)
+    return columns.cast({name: types[name] for name, kind in columns.schema.items() if kind == pl.Null})
 
 
 class CachedDataset:
@@ -234,10 +239,11 @@ class CachedDataset:
         """
         self._start_epoch()
         batches = self._native.batches(batch_size, remainder, epochs)
-        if epochs != 0 and batches.remaining() == 0 and len(self) > 0:
+        world_size, length = self.reader_config.world_size, self._native.epoch_length()
+        if remainder == "drop" and 0 < length < batch_size * world_size:
             warnings.warn(
-                f"no batch of {batch_size} rows on each of {self.reader_config.world_size} ranks fits into "
-                f"{self._native.epoch_length()} positions, and remainder={remainder!r} leaves the rest out",
+                f"no batch of {batch_size} rows on each of {world_size} ranks fits into {length} positions, "
+                f"and remainder={remainder!r} leaves the rest out",
                 stacklevel=2,
             )
         return batches

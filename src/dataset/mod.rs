@@ -122,7 +122,7 @@ impl Dataset {
     pub fn open(paths: &[PathBuf], options: DatasetOptions) -> Result<Self> {
         steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
         let caches = Arc::new(Caches::open(paths, options.io, options.validate_cache)?);
-        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal, options);
+        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal(1.0), options);
         dataset.reader_options(Io::Mmap).check()?;
         Ok(dataset)
     }
@@ -295,11 +295,13 @@ impl Dataset {
         let state = self.state()?;
         let (recipe, next, latest) = (Arc::clone(&state.recipe), state.next, state.latest.clone());
         drop(state);
-        match latest {
-            None => Ok(recipe.state(next)),
-            Some(Latest::Samples(stream)) => lock(&stream).state(),
-            Some(Latest::Batches(stream)) => lock(&stream).state(),
-        }
+        let unfinished = match latest {
+            None => None,
+            Some(Latest::Samples(stream)) => lock(&stream).unfinished_state()?,
+            Some(Latest::Batches(stream)) => lock(&stream).unfinished_state()?,
+        };
+        // After its end, what counts is what the next iterator does: with other weights, if they were changed since.
+        Ok(unfinished.unwrap_or_else(|| recipe.state(next)))
     }
 
     /// Where the next iterator starts, whatever the last one has handed out.

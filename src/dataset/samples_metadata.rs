@@ -179,7 +179,7 @@ impl Assembly<'_> {
             ActiveRows::Chosen(_) => self.scattered(first, end)?,
         };
         let weight = match self.weights {
-            Weights::Equal => ScalarBuffer::from(vec![1.0; count]),
+            Weights::Equal(weight) => ScalarBuffer::from(vec![*weight; count]),
             Weights::Each(weights) => weights.slice(first as usize, count),
         };
         let mut columns: Vec<ArrayRef> = vec![

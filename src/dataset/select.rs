@@ -40,15 +40,11 @@ pub fn select(
             match lookup.find(cache, sample, table_row, |_| true) {
                 Found::Row(row) => {
                     chosen.push(rows.physical(caches, row as u64)?);
-                    let kept = || {
-                        weights
-                            .each()
-                            .map_or(Some(&1.0), |weights| weights.get(row))
+                    let weight = match &given {
+                        Some(given) => given.get(position).copied(),
+                        None => weights.get(row),
                     };
-                    let weight = given
-                        .as_ref()
-                        .map_or_else(kept, |given| given.get(position));
-                    let weight = weight.copied().unwrap_or(f64::NAN);
+                    let weight = weight.unwrap_or(f64::NAN);
                     if !is_weight(weight) {
                         bad_weight.add(table_row, || {
                             format!("{} has {weight}", name(cache, sample))

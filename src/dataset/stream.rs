@@ -170,6 +170,12 @@ impl SampleStream {
             .cursor(self.start.epoch, self.start.position.saturating_add(passed))
     }
 
+    /// The state at [`SampleStream::cursor`], or `None` after the last sample.
+    pub fn unfinished_state(&self) -> Result<Option<SavedState>> {
+        let cursor = self.cursor()?;
+        Ok((cursor.epoch == self.start.epoch).then(|| self.recipe.state(cursor)))
+    }
+
     /// The state at [`SampleStream::cursor`].
     pub fn state(&self) -> Result<SavedState> {
         Ok(self.recipe.state(self.cursor()?))
@@ -259,6 +265,12 @@ impl BatchStream {
     /// Batches left, if they end.
     pub fn remaining(&self) -> Result<Option<u64>> {
         self.steps.remaining()
+    }
+
+    /// The state after the last batch received, or `None` after the last of all.
+    pub fn unfinished_state(&self) -> Result<Option<SavedState>> {
+        let is_over = self.steps.remaining()? == Some(0);
+        (!is_over).then(|| self.state()).transpose()
     }
 
     /// The state after the last batch received; the same on all ranks.

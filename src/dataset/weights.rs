@@ -12,8 +12,8 @@ use crate::error::{CacheError, Result};
 /// Weights of all active rows.
 #[derive(Clone, Debug)]
 pub enum Weights {
-    /// Every row weighs the same, so no table is needed.
-    Equal,
+    /// Every row has this weight, so no table is needed.
+    Equal(f64),
     /// One positive finite weight per row; clones share the memory.
     Each(ScalarBuffer<f64>),
 }
@@ -22,8 +22,16 @@ impl Weights {
     /// The weight of every row, or `None` if all weigh the same.
     pub fn each(&self) -> Option<&ScalarBuffer<f64>> {
         match self {
-            Self::Equal => None,
+            Self::Equal(_) => None,
             Self::Each(weights) => Some(weights),
+        }
+    }
+
+    /// The weight of one row.
+    pub fn get(&self, row: usize) -> Option<f64> {
+        match self {
+            Self::Equal(weight) => Some(*weight),
+            Self::Each(weights) => weights.get(row).copied(),
         }
     }
 
@@ -33,7 +41,7 @@ impl Weights {
             Some(first) if weights.iter().any(|weight| weight != first) => {
                 Self::Each(weights.into())
             }
-            _ => Self::Equal,
+            first => Self::Equal(first.copied().unwrap_or(1.0)),
         }
     }
 

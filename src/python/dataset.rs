@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_buffer::ScalarBuffer;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
@@ -222,7 +221,7 @@ impl CachedDataset {
         Self::wrap(py, view, self.ranks)
     }
 
-    /// Chosen rows, weights (either may be `None`) and the state that a copy elsewhere continues from.
+    /// Chosen rows, weights (one if all are equal; either may be `None`) and the state that a copy elsewhere continues from.
     fn parts(
         &self,
         py: Python<'_>,
@@ -232,11 +231,12 @@ impl CachedDataset {
             ActiveRows::All => None,
             ActiveRows::Chosen(rows) => Some(NativeArray::from_u64(rows.to_vec())),
         };
-        let bits =
-            |weights: &ScalarBuffer<f64>| weights.iter().map(|weight| weight.to_bits()).collect();
-        let weights = weights
-            .each()
-            .map(|weights| NativeArray::from_u64(bits(weights)));
+        let bits = match weights {
+            Weights::Equal(1.0) => None,
+            Weights::Equal(weight) => Some(vec![weight.to_bits()]),
+            Weights::Each(weights) => Some(weights.iter().map(|weight| weight.to_bits()).collect()),
+        };
+        let weights = bits.map(NativeArray::from_u64);
         Ok((rows, weights, state::to_json(&saved)?))
     }
 
@@ -253,7 +253,7 @@ impl CachedDataset {
             Some(rows) => ActiveRows::Chosen(Arc::from(PyBuffer::<u64>::get(rows)?.to_vec(py)?)),
         };
         let weights = match weights {
-            None => Weights::Equal,
+            None => Weights::Equal(1.0),
             Some(weights) => {
                 let bits = PyBuffer::<u64>::get(weights)?.to_vec(py)?;
                 Weights::from_rows(bits.into_iter().map(f64::from_bits).collect())

@@ -15,6 +15,7 @@ mod engines;
 mod golden;
 mod hostile;
 mod layers;
+mod order;
 mod reader;
 mod support;
 mod value_stability;

@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _KEPT = 64
 """Passes remembered: more than can be starting at one time."""
@@ -92,7 +92,7 @@ class EpochBoard:
             return entries[-1]["epoch"] if entries and entries[-1]["moves"] == moves else None
 
     @contextmanager
-    def _entries(self) -> Iterator[list[dict[str, Any]]]:
+    def _entries(self) -> Generator[list[dict[str, Any]]]:
         """Give the passes, oldest first, to be changed in place; one process at a time."""
         if fcntl is None:
             raise RuntimeError(

@@ -13,7 +13,7 @@ from dataset_rt.adapters.torch.epochs import EpochBoard, Pass
 from dataset_rt.errors import StateMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
@@ -100,10 +100,13 @@ class _Stream(Generic[_Item]):
         self._owner = owner
         self._place = place
         self._received = 0
-        self._source: Iterator[Any] | None = None
+        self._source: native.SampleIterator | native.BatchIterator | None = None
 
     def __iter__(self) -> _Stream[_Item]:
         return self
+
+    def __next__(self) -> Any:
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """Return where to resume after the last item received."""
@@ -157,7 +160,7 @@ class _Stream(Generic[_Item]):
     def _take_block(self, block: int | None) -> None:
         raise NotImplementedError
 
-    def _open(self) -> Iterator[Any]:
+    def _open(self) -> native.SampleIterator | native.BatchIterator:
         raise NotImplementedError
 
 
@@ -233,7 +236,7 @@ class _SampleStream(_Stream["CachedSample"]):
         if self._place.workers > 1 and block is not None:
             self._size = block
 
-    def _open(self) -> Iterator[CachedSample]:
+    def _open(self) -> native.SampleIterator:
         place = self._place
         if place.workers > 1:
             self._size = self._agreed_size()
@@ -315,7 +318,7 @@ class _BatchStream(_Stream["CachedBatch"]):
                 fields=fields,
             )
 
-    def _open(self) -> Iterator[CachedBatch]:
+    def _open(self) -> native.BatchIterator:
         place = self._place
         self._move()
         skip = place.worker + self._received * place.workers

@@ -30,7 +30,7 @@ class TorchRows(Dataset["CachedSample"]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[CachedSample]:
         """Return several rows, in the order of `indices`; what a `DataLoader` calls for a batch."""
-        return [self.dataset[int(index)] for index in indices]
+        return [self.dataset[index] for index in indices]
 
 
 class OrderBatchSampler(Sampler[list[int]]):

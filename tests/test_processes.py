@@ -495,7 +495,7 @@ def test_a_forked_child_reads_right_and_its_parents_iterators_refuse(tmp_path):
             def brief():
                 try:
                     len(dataset)
-                except errors.ForkedIteratorError:
+                except errors.ForkedDatasetError:
                     return
                 assert dataset[7].data == b"payload 7"
                 assert [sample.sample_id for sample in dataset] == list(range(2000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -87,16 +88,22 @@ class CachedDataset:
     def __init__(self, paths: Sequence[str | Path], *, reader_config: ReaderConfig) -> None:
         if isinstance(paths, str | Path):
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
-        self.cache_paths = [Path(path) for path in paths]
+        self._opened: native.CachedDataset | None = None
+        self._paths = [os.fspath(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
-        self._opened: native.CachedDataset | None = native.CachedDataset(self.cache_paths, _json(reader_config))
+        self._opened = native.CachedDataset(self._paths, _json(reader_config))
+
+    @property
+    def cache_paths(self) -> list[Path]:
+        """The cache directories in the order given: the position of one is its `cache_id`."""
+        return [Path(path) for path in self._paths]
 
     @property
     def _native(self) -> native.CachedDataset:
         """The open dataset; one that came from another process opens its caches now."""
         if self._opened is None:
-            opened = native.CachedDataset(self.cache_paths, _json(self.reader_config))
+            opened = native.CachedDataset(self._paths, _json(self.reader_config))
             if self._unpickled is not None:
                 opened.restore(*self._unpickled)
             self._opened = opened
@@ -109,7 +116,7 @@ class CachedDataset:
             None if part is None else np.frombuffer(memoryview(part), dtype=np.uint64) for part in (rows, weights)
         ]
         return {
-            "cache_paths": [path.absolute() for path in self.cache_paths],
+            "_paths": [os.path.abspath(path) for path in self._paths],  # noqa: PTH100 (10,000 paths, no links resolved)
             "reader_config": self.reader_config,
             "_unpickled": (*arrays, state),
             "_opened": None,
@@ -194,7 +201,7 @@ class CachedDataset:
 
     def __repr__(self) -> str:
         """Name the size, the caches and the configuration."""
-        return f"CachedDataset({len(self)} samples in {len(self.cache_paths)} caches, {self.reader_config!r})"
+        return f"CachedDataset({len(self)} samples in {len(self._paths)} caches, {self.reader_config!r})"
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iterator; the one after it is `epoch + 1`.
@@ -270,7 +277,7 @@ class CachedDataset:
             WeightsError: A row is not one of this dataset's, or a weight is not positive and finite.
         """
         view = CachedDataset.__new__(CachedDataset)
-        view.cache_paths = self.cache_paths
+        view._paths = self._paths  # noqa: SLF001 (a view is one of us)
         view.reader_config = self.reader_config
         view._unpickled = None  # noqa: SLF001 (a view is one of us)
         view._opened = self._native.select(_identity_and_weight(frame))  # noqa: SLF001

@@ -25,6 +25,7 @@ __all__ = [
     "DatasetRTError",
     "DuplicateCacheError",
     "EmptySourceError",
+    "ForkedDatasetError",
     "ForkedIteratorError",
     "InternalError",
     "InterruptedReadError",
@@ -213,6 +214,10 @@ class CacheIOError(DatasetRTError, RuntimeError):
     path: Path
     action: str
     errno: int | None
+
+
+class ForkedDatasetError(DatasetRTError, RuntimeError):
+    """A process was forked while another thread was using the dataset; open it again in the child."""
 
 
 class ForkedIteratorError(DatasetRTError, RuntimeError):

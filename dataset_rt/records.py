@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,7 +48,7 @@ class CachedSample(NamedTuple):
     data: bytes
     """The payload."""
 
-    metadata: dict[str, MetadataValue]
+    metadata: dict[str, Any]
     """The sample's metadata, in name order."""
 
     cache_id: int

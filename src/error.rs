@@ -155,6 +155,12 @@ pub enum CacheError {
     )]
     ForkedIterator,
 
+    /// A child process was forked while another thread was changing the dataset, whose state it cannot know.
+    #[error(
+        "another thread was using this dataset at the moment of the fork, so its state is unknown in the child; open the dataset again here"
+    )]
+    ForkedDataset,
+
     /// A thread of ours ended without saying why. Always a defect.
     #[error("internal error: {what}; please report it")]
     Internal { what: String },

@@ -250,6 +250,7 @@ def test_every_error_is_of_this_package_and_of_the_builtin_one_expects():
         "CacheIOError": (RuntimeError,),
         "CacheLockedError": (RuntimeError,),
         "RowIndexError": (IndexError,),
+        "ForkedDatasetError": (RuntimeError,),
         "ForkedIteratorError": (RuntimeError,),
         "InterruptedReadError": (RuntimeError,),
         "InternalError": (RuntimeError,),

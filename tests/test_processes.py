@@ -477,8 +477,9 @@ def test_a_forked_child_reads_right_and_its_parents_iterators_refuse(tmp_path):
             assert [sample.sample_id for sample in samples] == list(range(1, 2000))
             assert sum(len(batch) for batch in batches) == 1995
 
-            # Forks at any moment of other threads' reading: whatever lock they hold stays held in the child. One of them
-            # guards the dataset itself; a fork that hits it gives a typed error, everything else must simply work.
+            # Forks at any moment of other threads' reading: whatever lock they hold stays held in the child. One
+            # of them guards the dataset itself; a fork that hits it gives a typed error;
+            # everything else must simply work.
             stop = threading.Event()
 
             def busy():
@@ -494,7 +495,7 @@ def test_a_forked_child_reads_right_and_its_parents_iterators_refuse(tmp_path):
             def brief():
                 try:
                     len(dataset)
-                except errors.ForkedIteratorError:
+                except errors.ForkedDatasetError:
                     return
                 assert dataset[7].data == b"payload 7"
                 assert [sample.sample_id for sample in dataset] == list(range(2000))

@@ -475,7 +475,7 @@ fn try_lock_forked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
             Err(std::sync::TryLockError::WouldBlock) if Instant::now() < deadline => {
                 std::thread::yield_now()
             }
-            Err(std::sync::TryLockError::WouldBlock) => return Err(CacheError::ForkedIterator),
+            Err(std::sync::TryLockError::WouldBlock) => return Err(CacheError::ForkedDataset),
         }
     }
 }

@@ -179,6 +179,7 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             "StateMismatchError"
         }
         CacheError::ForkedIterator => "ForkedIteratorError",
+        CacheError::ForkedDataset => "ForkedDatasetError",
         CacheError::Interrupted => "InterruptedReadError",
         CacheError::Internal { .. } => "InternalError",
     })

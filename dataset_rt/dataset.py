@@ -45,15 +45,16 @@ def _json(config: ReaderConfig) -> str:
     return config.model_dump_json()
 
 
-def _identity_and_weight(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns that Rust reads; it reports the ones that are missing."""
+def _identity_and_weight(frame: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the columns that Rust reads, each as a frame: Polars would copy columns to make their chunks agree."""
     names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
-    if not names:
-        return frame  # a selection of no columns would have no rows either
     # A column of nulls alone has no type yet; with one, the nulls are what is reported.
     types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
-    columns = frame.select(names)
-    return columns.cast({name: types[name] for name, kind in columns.schema.items() if kind == pl.Null})
+    columns = [frame.select(name) for name in names]
+    return [
+        column.cast(types[name]) if column.schema[name] == pl.Null else column
+        for name, column in zip(names, columns, strict=True)
+    ] or [frame]  # no column of ours: Rust says which is missing
 
 
 class CachedDataset:

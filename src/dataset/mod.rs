@@ -3,6 +3,7 @@
 mod active;
 mod caches;
 mod fingerprint;
+mod identity;
 mod lookup;
 mod open;
 mod plan;

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{CacheError, Result};
 use crate::format::schema::{ColumnSpec, Schema};
 use crate::store::cache::Cache;
 use crate::store::locality::resolve;
 use crate::store::pool::FilePool;
-use crate::sync::{Mutex, available_threads, lock, run_on_threads};
+use crate::sync::{available_threads, try_map_on_threads};
 use crate::types::Io;
 
 /// Caches that one more thread must have to itself before it is worth starting.
@@ -26,49 +25,24 @@ const THREADS_MAX: usize = 8;
 pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)> {
     let io = paths.first().map_or(Io::Mmap, |first| resolve(io, first));
     let pool = Arc::new(FilePool::new(io));
-    let opened: Vec<Mutex<Option<Result<Cache>>>> =
-        paths.iter().map(|_| Default::default()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((path, place)) = {
-            let position = next.fetch_add(1, Ordering::Relaxed);
-            paths.get(position).zip(opened.get(position))
-        } {
-            let cache = Cache::open(path, io, Arc::clone(&pool));
-            let failed = cache.is_err();
-            *lock(place) = Some(cache);
-            if failed {
-                // Nothing after a failure is of use; what comes before it may still hold an earlier one.
-                next.fetch_max(paths.len(), Ordering::Relaxed);
-            }
-        }
-    };
     let threads = (paths.len() / CACHES_PER_THREAD)
         .min(available_threads())
         .min(THREADS_MAX);
-    run_on_threads(threads, &work);
-    let mut caches = Vec::with_capacity(paths.len());
+    let opened = try_map_on_threads(threads, paths, |path| {
+        Cache::open(path, io, Arc::clone(&pool))
+    })?;
     let mut seen = HashMap::with_capacity(paths.len());
-    for (position, place) in opened.into_iter().enumerate() {
-        let Some(outcome) = place
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-        else {
-            break;
-        };
-        let cache = outcome?;
-        if let Some(first) = seen.insert(cache.identity().clone(), position) {
+    for (position, cache) in opened.iter().enumerate() {
+        if let Some(first) = seen.insert(cache.identity(), position) {
+            let path = cache.path().to_path_buf();
             return Err(CacheError::DuplicateCache {
-                path: cache.path().to_path_buf(),
+                path,
                 first,
                 second: position,
             });
         }
-        caches.push(Arc::new(cache));
     }
-    if caches.len() != paths.len() {
-        return Err(CacheError::internal("a cache was skipped while opening"));
-    }
+    let caches: Vec<_> = opened.into_iter().map(Arc::new).collect();
     Ok((caches.into(), io))
 }
 

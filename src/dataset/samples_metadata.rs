@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringViewArray, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, RecordBatch, RecordBatchOptions, StringViewArray, UInt64Array,
+};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -14,11 +16,16 @@ use arrow_select::interleave::interleave_record_batch;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
+use super::identity::{Identities, Identity};
 use super::weights::Weights;
 use crate::error::{CacheError, Result};
 use crate::format::metadata::arrow_schema;
 use crate::format::schema::Schema;
 use crate::limits::METADATA_BATCH_ROWS;
+use crate::sync::{available_threads, try_map_on_threads};
+
+/// Threads beyond this wait for memory, not for the processor.
+const THREADS_MAX: usize = 8;
 
 /// Schema of the table for a metadata schema.
 pub fn table_schema(schema: &Schema) -> SchemaRef {
@@ -49,196 +56,157 @@ pub fn table_schema(schema: &Schema) -> SchemaRef {
 ///
 /// [`Cache::metadata`]: crate::store::cache::Cache::metadata
 pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Vec<RecordBatch>> {
-    let mut assembly = Assembly {
+    let threads = available_threads().min(THREADS_MAX);
+    let metadata = try_map_on_threads(threads, caches.list(), |cache| cache.metadata())?;
+    let input = arrow_schema(caches.schema());
+    let mut sources = Vec::new();
+    for batch in metadata.iter().flat_map(|batches| batches.iter()) {
+        sources.push(with_schema(batch, &input)?);
+    }
+    let parts = match rows {
+        ActiveRows::All => consecutive(&sources),
+        ActiveRows::Chosen(chosen) => scattered(&sources, chosen),
+    };
+    let output = table_schema(caches.schema());
+    let longest = parts.iter().map(|part| part.count).max().unwrap_or(0);
+    let equal = match weights {
+        Weights::Equal(weight) => ScalarBuffer::from(vec![*weight; longest]),
+        Weights::Each(_) => ScalarBuffer::from(Vec::new()),
+    };
+    let identities = Identities::new(
         caches,
         rows,
-        weights,
-        output: table_schema(caches.schema()),
-        next_row: 0,
-        batches: Vec::new(),
-    };
-    match rows {
-        ActiveRows::All => every_row(caches, &mut assembly)?,
-        ActiveRows::Chosen(chosen) => chosen_rows(caches, chosen, &mut assembly)?,
-    }
-    Ok(assembly.batches)
+        parts.iter().map(|part| (part.first_row, part.count)),
+    )?;
+    let places: Vec<usize> = (0..parts.len()).collect();
+    try_map_on_threads(threads, &places, |place| {
+        let part = parts
+            .get(*place)
+            .ok_or_else(|| CacheError::internal("a part of the table is gone"))?;
+        let weight = match weights {
+            Weights::Equal(_) => equal.slice(0, part.count),
+            Weights::Each(weights) => weights.slice(part.first_row as usize, part.count),
+        };
+        finish(
+            &part.metadata(&input)?,
+            identities.get(*place)?,
+            weight,
+            &output,
+        )
+    })
 }
 
-/// The metadata of all caches, batch by batch.
-fn every_row(caches: &Caches, assembly: &mut Assembly<'_>) -> Result<()> {
-    let mut pending = Pending {
-        schema: arrow_schema(caches.schema()),
-        parts: Vec::new(),
-        rows: 0,
-    };
-    for cache in caches.list().iter() {
-        for batch in cache.metadata()?.iter() {
-            pending.push(batch.clone())?;
-            if pending.rows >= METADATA_BATCH_ROWS / 2 {
-                assembly.add(&pending.take()?)?;
-            }
+/// Consecutive rows of the table, and where their metadata comes from.
+struct Part<'a> {
+    first_row: u64,
+    count: usize,
+    from: From<'a>,
+}
+
+enum From<'a> {
+    /// These batches, one after the other.
+    Whole(&'a [RecordBatch]),
+    /// These rows of these batches.
+    Places(&'a [RecordBatch], Vec<(usize, usize)>),
+}
+
+/// All rows, in parts of one large batch or of several small ones.
+fn consecutive(sources: &[RecordBatch]) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut first_row, mut start, mut count) = (0, 0, 0);
+    for (place, batch) in sources.iter().enumerate() {
+        count += batch.num_rows();
+        if count >= METADATA_BATCH_ROWS / 2 || place + 1 == sources.len() {
+            let from = From::Whole(sources.get(start..=place).unwrap_or_default());
+            parts.push(Part {
+                first_row,
+                count,
+                from,
+            });
+            first_row += count as u64;
+            (start, count) = (place + 1, 0);
         }
     }
-    if pending.rows > 0 {
-        assembly.add(&pending.take()?)?;
-    }
-    Ok(())
+    parts
 }
 
-/// The metadata of these physical rows, gathered.
-fn chosen_rows(caches: &Caches, chosen: &[u64], assembly: &mut Assembly<'_>) -> Result<()> {
-    let schema = arrow_schema(caches.schema());
-    let mut parts: Vec<RecordBatch> = Vec::new();
-    // First physical row of each part.
-    let mut starts = Vec::new();
+/// These physical rows, in parts of a fixed length.
+fn scattered<'a>(sources: &'a [RecordBatch], chosen: &[u64]) -> Vec<Part<'a>> {
+    let mut starts = Vec::with_capacity(sources.len());
     let mut next = 0;
-    for cache in caches.list().iter() {
-        for batch in cache.metadata()?.iter() {
-            starts.push(next);
-            next += batch.num_rows() as u64;
-            parts.push(with_schema(batch, &schema)?);
-        }
+    for batch in sources {
+        starts.push(next);
+        next += batch.num_rows() as u64;
     }
-    let parts: Vec<&RecordBatch> = parts.iter().collect();
-    for block in chosen.chunks(METADATA_BATCH_ROWS) {
-        let place = |row: &u64| {
-            let part = starts
-                .partition_point(|start| start <= row)
-                .saturating_sub(1);
-            (
-                part,
-                (row - starts.get(part).copied().unwrap_or(0)) as usize,
-            )
-        };
-        let places: Vec<(usize, usize)> = block.iter().map(place).collect();
-        let gathered = if schema.fields().is_empty() {
-            empty_columns(&schema, block.len())?
-        } else {
-            interleave_record_batch(&parts, &places).map_err(|error| internal(&error))?
-        };
-        assembly.add(&gathered)?;
-    }
-    Ok(())
+    let place = |row: &u64| {
+        let source = starts
+            .partition_point(|start| start <= row)
+            .saturating_sub(1);
+        (
+            source,
+            (row - starts.get(source).copied().unwrap_or(0)) as usize,
+        )
+    };
+    let blocks = (0..)
+        .step_by(METADATA_BATCH_ROWS)
+        .zip(chosen.chunks(METADATA_BATCH_ROWS));
+    blocks
+        .map(|(first_row, block)| Part {
+            first_row,
+            count: block.len(),
+            from: From::Places(sources, block.iter().map(place).collect()),
+        })
+        .collect()
 }
 
-fn empty_columns(schema: &SchemaRef, rows: usize) -> Result<RecordBatch> {
-    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(schema), Vec::new(), &options)
-        .map_err(|error| internal(&error))
+impl Part<'_> {
+    fn metadata(&self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let gathered = match &self.from {
+            From::Whole([only]) => return Ok(only.clone()),
+            From::Whole(batches) => concat_batches(schema, *batches),
+            // Without columns there is nothing to gather, and no batch would know its length.
+            From::Places(_, places) if schema.fields().is_empty() => {
+                let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+                RecordBatch::try_new_with_options(Arc::clone(schema), Vec::new(), &options)
+            }
+            From::Places(batches, places) => {
+                interleave_record_batch(&batches.iter().collect::<Vec<_>>(), places)
+            }
+        };
+        gathered.map_err(|error| internal(&error))
+    }
+}
+
+/// Metadata with identity before it and weight after it.
+fn finish(
+    metadata: &RecordBatch,
+    identity: &Identity,
+    weight: ScalarBuffer<f64>,
+    output: &SchemaRef,
+) -> Result<RecordBatch> {
+    let numbers =
+        |values: &ScalarBuffer<u64>| Arc::new(UInt64Array::new(values.clone(), None)) as ArrayRef;
+    let mut columns = vec![numbers(&identity.cache_ids), numbers(&identity.sample_ids)];
+    columns.extend(
+        metadata
+            .columns()
+            .iter()
+            .map(|column| match column.data_type() {
+                DataType::Utf8 => {
+                    Arc::new(StringViewArray::from(column.as_string::<i32>())) as ArrayRef
+                }
+                _ => Arc::clone(column),
+            }),
+    );
+    columns.push(Arc::new(Float64Array::new(weight, None)));
+    RecordBatch::try_new(Arc::clone(output), columns).map_err(|error| internal(&error))
 }
 
 /// The batch under the common schema: a column may be nullable in one cache and not in another.
 fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let columns = batch.columns().to_vec();
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)
         .map_err(|error| internal(&error))
-}
-
-/// Batches of small caches on their way into one.
-struct Pending {
-    schema: SchemaRef,
-    parts: Vec<RecordBatch>,
-    rows: usize,
-}
-
-impl Pending {
-    fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        self.rows += batch.num_rows();
-        self.parts.push(with_schema(&batch, &self.schema)?);
-        Ok(())
-    }
-
-    fn take(&mut self) -> Result<RecordBatch> {
-        self.rows = 0;
-        let parts = std::mem::take(&mut self.parts);
-        match <[RecordBatch; 1]>::try_from(parts) {
-            Ok([only]) => Ok(only),
-            Err(parts) => concat_batches(&self.schema, &parts).map_err(|error| internal(&error)),
-        }
-    }
-}
-
-/// Adds identity and weight to metadata that comes in row order.
-struct Assembly<'a> {
-    caches: &'a Caches,
-    rows: &'a ActiveRows,
-    weights: &'a Weights,
-    output: SchemaRef,
-    next_row: u64,
-    batches: Vec<RecordBatch>,
-}
-
-impl Assembly<'_> {
-    fn add(&mut self, metadata: &RecordBatch) -> Result<()> {
-        let count = metadata.num_rows();
-        let (first, end) = (self.next_row, self.next_row + count as u64);
-        self.next_row = end;
-        let (cache_ids, sample_ids) = match self.rows {
-            ActiveRows::All => self.consecutive(first, end)?,
-            ActiveRows::Chosen(_) => self.scattered(first, end)?,
-        };
-        let weight = match self.weights {
-            Weights::Equal(weight) => ScalarBuffer::from(vec![*weight; count]),
-            Weights::Each(weights) => weights.slice(first as usize, count),
-        };
-        let mut columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt64Array::from(cache_ids)),
-            Arc::new(UInt64Array::from(sample_ids)),
-        ];
-        columns.extend(
-            metadata
-                .columns()
-                .iter()
-                .map(|column| match column.data_type() {
-                    DataType::Utf8 => {
-                        Arc::new(StringViewArray::from(column.as_string::<i32>())) as ArrayRef
-                    }
-                    _ => Arc::clone(column),
-                }),
-        );
-        columns.push(Arc::new(Float64Array::new(weight, None)));
-        let batch = RecordBatch::try_new(Arc::clone(&self.output), columns)
-            .map_err(|error| internal(&error))?;
-        self.batches.push(batch);
-        Ok(())
-    }
-
-    /// Identity of physical rows, cache by cache.
-    fn consecutive(&self, first: u64, end: u64) -> Result<(Vec<u64>, Vec<u64>)> {
-        let count = (end - first) as usize;
-        let (mut cache_ids, mut sample_ids) =
-            (Vec::with_capacity(count), Vec::with_capacity(count));
-        let mut row = first;
-        while row < end {
-            let sample = self.caches.sample(row)?;
-            let (start, len) = self
-                .caches
-                .rows()
-                .cache(u64::from(sample.cache))
-                .unwrap_or((row, 0));
-            let run_end = end.min(start + len);
-            cache_ids.resize(
-                cache_ids.len() + (run_end - row) as usize,
-                u64::from(sample.cache),
-            );
-            sample_ids.extend(row - start..run_end - start);
-            row = run_end;
-        }
-        Ok((cache_ids, sample_ids))
-    }
-
-    fn scattered(&self, first: u64, end: u64) -> Result<(Vec<u64>, Vec<u64>)> {
-        let count = (end - first) as usize;
-        let (mut cache_ids, mut sample_ids) =
-            (Vec::with_capacity(count), Vec::with_capacity(count));
-        for row in first..end {
-            let sample = self.rows.sample(self.caches, row)?;
-            cache_ids.push(u64::from(sample.cache));
-            sample_ids.push(sample.sample);
-        }
-        Ok((cache_ids, sample_ids))
-    }
 }
 
 fn internal(error: &ArrowError) -> CacheError {

@@ -7,7 +7,7 @@
 
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -51,10 +51,19 @@ impl ArrowTable {
     }
 }
 
-/// The batches of any Python object that exports an Arrow C stream, such as a Polars frame.
+/// One stream of batches from one-column tables that export Arrow C streams, such as Polars frames. Their batches may end
+/// at different rows: joined here as slices, columns are never copied to agree on where.
 pub fn import(
-    table: &Bound<'_, PyAny>,
+    tables: &[Bound<'_, PyAny>],
 ) -> PyResult<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+    let columns = tables.iter().map(open).collect::<PyResult<Vec<_>>>()?;
+    Ok(Joined {
+        columns,
+        ended: false,
+    })
+}
+
+fn open(table: &Bound<'_, PyAny>) -> PyResult<Column> {
     let export = table.getattr("__arrow_c_stream__").map_err(|_| {
         let kind = table
             .get_type()
@@ -71,9 +80,93 @@ pub fn import(
         .cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays alive
     // during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads it after us.
-    let reader = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr()) };
-    let reader = reader.map_err(|error| super::errors::to_pyerr(unreadable(&error)))?;
-    Ok(reader.map(|batch| batch.map_err(|error| unreadable(&error))))
+    let stream = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr()) };
+    let stream = stream.map_err(|error| super::errors::to_pyerr(unreadable(&error)))?;
+    Ok(Column { stream, rest: None })
+}
+
+/// A table that is read batch by batch, and what is left of the last batch.
+struct Column {
+    stream: RecordBatchStreamReader,
+    rest: Option<RecordBatch>,
+}
+
+impl Column {
+    /// Rows at hand, after taking the next batch if there are none; `None` at the end.
+    fn at_hand(&mut self) -> Result<Option<usize>> {
+        while self.rest.as_ref().is_none_or(|rest| rest.num_rows() == 0) {
+            match self
+                .stream
+                .next()
+                .transpose()
+                .map_err(|error| unreadable(&error))?
+            {
+                None => return Ok(None),
+                batch => self.rest = batch,
+            }
+        }
+        Ok(self.rest.as_ref().map(RecordBatch::num_rows))
+    }
+
+    /// The next `rows` rows of those at hand.
+    fn take(&mut self, rows: usize) -> Option<RecordBatch> {
+        let rest = self.rest.take()?;
+        self.rest = Some(rest.slice(rows, rest.num_rows() - rows));
+        Some(rest.slice(0, rows))
+    }
+}
+
+struct Joined {
+    columns: Vec<Column>,
+    ended: bool,
+}
+
+impl Joined {
+    fn join(&mut self) -> Result<Option<RecordBatch>> {
+        let at_hand = self
+            .columns
+            .iter_mut()
+            .map(Column::at_hand)
+            .collect::<Result<Vec<_>>>()?;
+        let Some(rows) = at_hand.iter().copied().min().flatten() else {
+            return match at_hand.iter().all(Option::is_none) {
+                true => Ok(None),
+                false => Err(CacheError::Weights {
+                    fault: "its columns have different numbers of rows".to_owned(),
+                    rows: Vec::new(),
+                }),
+            };
+        };
+        let parts: Vec<RecordBatch> = self
+            .columns
+            .iter_mut()
+            .filter_map(|column| column.take(rows))
+            .collect();
+        let fields = parts
+            .iter()
+            .flat_map(|part| part.schema().fields().to_vec());
+        let schema = SchemaRef::new(Schema::new(fields.collect::<Vec<_>>()));
+        let columns = parts
+            .iter()
+            .flat_map(|part| part.columns().to_vec())
+            .collect();
+        RecordBatch::try_new(schema, columns)
+            .map(Some)
+            .map_err(|error| unreadable(&error))
+    }
+}
+
+impl Iterator for Joined {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        if self.ended {
+            return None;
+        }
+        let joined = self.join().transpose();
+        self.ended = !matches!(joined, Some(Ok(_)));
+        joined
+    }
 }
 
 fn unreadable(error: &ArrowError) -> CacheError {

@@ -208,15 +208,15 @@ impl CachedDataset {
         Ok(ArrowTable::new(schema, batches))
     }
 
-    fn set_samples_metadata(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<()> {
-        let batches = import(table)?;
+    fn set_samples_metadata(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let batches = import(&columns)?;
         py.detach(|| self.inner.set_samples_metadata(batches))
             .map_err(to_pyerr)
     }
 
-    /// A view of the rows that `table` names.
-    fn select(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let batches = import(table)?;
+    /// A view of the rows that one-column tables name together.
+    fn select(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let batches = import(&columns)?;
         let view = py.detach(|| self.inner.select(batches)).map_err(to_pyerr)?;
         Self::wrap(py, view, self.ranks)
     }

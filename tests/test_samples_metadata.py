@@ -199,7 +199,7 @@ def test_tables_of_other_libraries_are_taken(dataset):
         "cache_id": pa.chunked_array([pa.array([1] * 20, pa.uint8()), pa.array([0] * 30, pa.uint8())]),
         "weight": pa.array(np.arange(1, 51), pa.float64()),
     }
-    dataset._native.set_samples_metadata(pa.table(columns))
+    dataset._native.set_samples_metadata([pa.table(columns)])
     assert weights(dataset) == [*range(21, 51), *range(1, 21)]
 
 

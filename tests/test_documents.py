@@ -27,3 +27,4 @@ def test_examples_of_a_document_run_in_order(path, tmp_path, monkeypatch):
             pytest.importorskip(package, reason=f"an example needs {package}")
         line = path.read_text(encoding="utf-8")[: block.start(2)].count("\n")
         exec(compile("\n" * line + block.group(2), str(path), "exec"), names)
+    names.clear()  # loaders end their workers at once; as cyclic garbage they would take seconds

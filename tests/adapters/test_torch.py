@@ -435,9 +435,10 @@ def test_damage_in_a_worker_reaches_the_caller_as_itself(tmp_path):
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    loaded = loader("batches", opened(path, shuffle=False), workers=1)
+    iterator = iter(loader("batches", opened(path, shuffle=False), workers=1))
     with pytest.raises(errors.CorruptRecordError, match="sample 19"):
-        list(loaded)
+        list(iterator)
+    iterator._shutdown_workers()  # as cyclic garbage, with the exception, it would take seconds
 
 
 def test_without_pytorch_the_package_works_and_the_adapter_says_what_is_missing(cache):

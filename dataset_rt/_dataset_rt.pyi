@@ -88,6 +88,7 @@ class CachedDataset:
 def sample_bits(seed: int, epoch: int, position: int) -> int:
     """Return 128 random bits that belong to one position of an epoch."""
 
+def after_fork_in_child() -> None: ...
 def write_cache(
     sources: Sequence[object], base: Path, writer_config: str, reuse_existing: bool
 ) -> list[tuple[bool, str, str]]:

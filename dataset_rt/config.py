@@ -101,7 +101,7 @@ class ReaderConfig(_Config):
     that one may come twice and another not at all; `False` delivers each sample its expected number of times, rounded
     down or up, which with equal weights is a permutation."""
 
-    epoch_length: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    epoch_length: Annotated[int, Field(ge=0, le=1 << 48)] | None = None
     """Samples of an epoch over all ranks; `None` is the number of samples of the dataset."""
 
     rank: Annotated[int, Field(ge=0)] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -37,6 +38,9 @@ __all__ = ["CachedDataset"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=native.after_fork_in_child)
+
 _Parts: TypeAlias = "tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None, str]"
 """Chosen rows, bits of the weights, and state as JSON."""
 
@@ -47,6 +51,8 @@ def _json(config: ReaderConfig) -> str:
 
 def _identity_and_weight(frame: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the columns that Rust reads, each as a frame: Polars would copy columns to make their chunks agree."""
+    if not isinstance(frame, pl.DataFrame):
+        raise TypeError(f"expected a Polars DataFrame, found {type(frame).__name__}")
     names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
     # A column of nulls alone has no type yet; with one, the nulls are what is reported.
     types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
@@ -90,6 +96,7 @@ class CachedDataset:
         if isinstance(paths, str | Path):
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
         self._opened: native.CachedDataset | None = None
+        self._opening = Lock()
         self._paths = [os.fspath(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
@@ -103,12 +110,20 @@ class CachedDataset:
     @property
     def _native(self) -> native.CachedDataset:
         """The open dataset; one that came from another process opens its caches now."""
-        if self._opened is None:
-            opened = native.CachedDataset(self._paths, _json(self.reader_config))
-            if self._unpickled is not None:
-                opened.restore(*self._unpickled)
-            self._opened = opened
+        if self._opened is not None:
+            return self._opened
+        with self._opening:
+            if self._opened is None:
+                opened = native.CachedDataset(self._paths, _json(self.reader_config))
+                if self._unpickled is not None:
+                    opened.restore(*self._unpickled)
+                self._opened = opened
         return self._opened
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what `__getstate__` returned; caches are opened when first used."""
+        self.__dict__.update(state)
+        self._opening = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs: paths, configuration, chosen rows, weights and position; no open file."""
@@ -239,7 +254,6 @@ class CachedDataset:
             ConfigError: `batch_size` is 0 or `remainder` is not one of the three.
         """
         self._start_epoch()
-        batches = self._native.batches(batch_size, remainder, epochs)
         world_size, length = self.reader_config.world_size, self._native.epoch_length()
         if remainder == "drop" and 0 < length < batch_size * world_size:
             warnings.warn(
@@ -247,7 +261,7 @@ class CachedDataset:
                 f"and remainder={remainder!r} leaves the rest out",
                 stacklevel=2,
             )
-        return batches
+        return self._native.batches(batch_size, remainder, epochs)
 
     def filter(self, predicate: pl.Expr) -> CachedDataset:
         """Return a view of the rows for which a Polars expression over `samples_metadata()` holds.
@@ -278,6 +292,7 @@ class CachedDataset:
             WeightsError: A row is not one of this dataset's, or a weight is not positive and finite.
         """
         view = CachedDataset.__new__(CachedDataset)
+        view._opening = Lock()  # noqa: SLF001 (a view is one of us)
         view._paths = self._paths  # noqa: SLF001 (a view is one of us)
         view.reader_config = self.reader_config
         view._unpickled = None  # noqa: SLF001 (a view is one of us)

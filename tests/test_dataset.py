@@ -552,7 +552,8 @@ def test_a_damaged_sample_is_reported_at_its_place_and_the_others_are_delivered(
         assert "sample 40" in str(error)
         assert error.expected != error.found
         assert own_threads() == []
-        assert list(samples) == []
+        with pytest.raises(errors.CorruptRecordError):  # an early end is not to be taken for the end of the epoch
+            next(samples)
         dataset = open_in_order(path, io=io)
         assert pairs(dataset[row] for row in range(100) if row != 40) == [*numbered(40), *numbered(59, 41)]
         with pytest.raises(errors.CorruptRecordError):

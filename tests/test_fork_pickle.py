@@ -41,8 +41,8 @@ def forked(work, fork=os.fork):
             signal.alarm(20)
             try:
                 answer = work()
-            except errors.ForkedIteratorError:
-                answer = "ForkedIteratorError"
+            except (errors.ForkedIteratorError, errors.ForkedDatasetError) as error:
+                answer = type(error).__name__
             os.write(write, json.dumps(answer).encode())
             status = 0
         finally:
@@ -215,7 +215,7 @@ def test_a_fork_amid_busy_threads_never_hangs(cache):
         """,
         cache,
     )
-    assert set(outcomes[:25]) <= {40, "ForkedIteratorError"}
+    assert set(outcomes[:25]) <= {40, "ForkedDatasetError"}
     assert 40 in outcomes[:25]
     assert set(outcomes[25:]) == {"ForkedIteratorError"}
 
@@ -361,3 +361,49 @@ def test_a_signal_ends_an_endless_loop_and_leaves_nothing(cache, tmp_path, numbe
     assert errors_.count("KeyboardInterrupt") == (number == signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
     assert set(Path("/dev/shm").iterdir()) <= shared
+
+
+def test_a_signal_handler_may_save_the_state_while_the_iterator_waits(tmp_path):
+    # 256 MiB of zeros take their reader far longer than the 50 ms after which a waiting consumer looks for signals.
+    told = run(
+        """
+        import json, os, signal, sys, threading
+        from dataset_rt import CachedDataset, CacheInput, ReaderConfig, ShardCompression, WriterConfig, write_cache
+
+        class Slow:
+            name = "slow"
+            def __iter__(self):
+                yield CacheInput(bytes(1 << 28), {})
+
+        quiet = WriterConfig(show_progress=False, shard_compression=ShardCompression(algo="lz4"))
+        (result,) = write_cache(Slow(), sys.argv[1], writer_config=quiet)
+        dataset = CachedDataset([result.path], reader_config=ReaderConfig(seed=1, shuffle=False, num_workers=1))
+        waiting, saved = [False], []
+        iterators = []
+
+        def save(*_):
+            if waiting[0]:
+                saved.append((dataset.state_dict(), iterators[-1].state_dict()))
+
+        signal.signal(signal.SIGUSR1, save)
+        stop = threading.Event()
+
+        def nag():
+            while not stop.wait(0.002):
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+        nagging = threading.Thread(target=nag)
+        nagging.start()
+        for start in (lambda: iter(dataset), lambda: dataset.batches(1)):
+            iterators.append(start())
+            waiting[0] = True
+            next(iterators[-1])
+            waiting[0] = False
+        stop.set()
+        nagging.join()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        print(json.dumps(len(saved) >= 2))
+        """,
+        tmp_path,
+    )
+    assert told is True

@@ -296,3 +296,65 @@ def test_a_state_of_the_first_release_still_resumes():
         assert dataset.state_dict() == kept["state"], name
         assert [sample.sample_id for sample in dataset] == kept["rest"], name
         assert [sample.sample_id for sample in dataset] == kept["next_epoch"], name
+
+
+def test_after_an_endless_iterator_comes_the_epoch_that_it_has_not_begun(cache):
+    dataset = opened(cache)
+    endless = dataset.batches(8, epochs=None)
+    epochs = [next(endless).epoch for _ in range(12)]
+    assert epochs[-1] == 2
+    assert ids(dataset) == order(opened(cache), 3)
+
+
+def test_a_state_loaded_into_an_iterator_moves_the_epochs_of_its_dataset(cache):
+    later = opened(cache)
+    later.set_epoch(5)
+    samples = iter(later)
+    next(samples)
+    dataset = opened(cache)
+    resumed = iter(dataset)
+    resumed.load_state_dict(samples.state_dict())
+    assert ids(resumed) == order(opened(cache), 5)[1:]
+    assert ids(dataset) == order(opened(cache), 6)
+
+
+def test_batches_of_several_epochs_end_with_the_same_epoch_after_a_resume(cache):
+    whole = list(opened(cache).batches(16, epochs=3))
+    resumed = opened(cache).batches(16, epochs=3)
+    resumed.load_state_dict(whole[4].state_dict())
+    rest = list(resumed)
+    assert [(batch.epoch, batch.step) for batch in rest] == [(batch.epoch, batch.step) for batch in whole[5:]]
+
+
+def test_no_epoch_at_all_is_refused_and_costs_none(cache):
+    dataset = opened(cache)
+    with pytest.raises(errors.ConfigError, match="epochs"):
+        dataset.batches(8, epochs=0)
+    assert ids(dataset) == order(opened(cache), 0)
+
+
+def test_the_state_of_an_empty_view_stays_where_it_is(cache):
+    empty = opened(cache).filter(pl.lit(value=False))
+    state = empty.state_dict()
+    empty.load_state_dict(state)
+    assert empty.state_dict() == state
+    assert list(empty) == []
+    assert empty.state_dict()["epoch"] == 1
+
+
+def test_numbers_out_of_range_are_named_and_never_overflow(cache):
+    dataset = opened(cache)
+    for call, error in [
+        (lambda: dataset.batches(-1), errors.ConfigError),
+        (lambda: dataset.batches(2**80), errors.ConfigError),
+        (lambda: dataset.batches(4, epochs=-1), errors.ConfigError),
+        (lambda: dataset.set_epoch(-1), errors.ConfigError),
+        (lambda: dataset.set_epoch(2**32), errors.ConfigError),
+        (lambda: dataset[2**200], errors.RowIndexError),
+        (lambda: dataset[-(2**200)], errors.RowIndexError),
+        (lambda: dataset.rows(0, -1), errors.RowIndexError),
+        (lambda: dataset.order(0, 0, 41), errors.RowIndexError),
+        (lambda: next(dataset.batches(1 << 50, remainder="pad")), errors.LimitError),
+    ]:
+        with pytest.raises(error):
+            call()

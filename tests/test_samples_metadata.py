@@ -298,10 +298,10 @@ def test_a_weight_that_becomes_infinite_on_the_way_is_refused(dataset):
 
 @pytest.mark.parametrize("frame", [None, 5, {"weight": [1.0]}, [(0, 0, 1.0)]], ids=repr)
 def test_what_is_no_frame_is_a_type_error(dataset, frame):
-    with pytest.raises((TypeError, AttributeError)):
+    with pytest.raises(TypeError, match="expected a Polars DataFrame, found"):
         dataset.set_samples_metadata(frame)
     with pytest.raises(TypeError, match="expected a Polars DataFrame or another Arrow table"):
-        dataset._native.set_samples_metadata(frame)
+        dataset._native.set_samples_metadata([frame])
 
 
 def test_old_names_work_and_warn(dataset):

@@ -31,9 +31,10 @@ pub use plan::Share;
 pub use recipe::OrderOptions;
 pub use state::{Cursor, SavedState};
 pub use steps::{BatchOptions, Step};
-pub use stream::{BatchStream, Ranks, SampleOptions, SampleStream};
+pub use stream::{BatchStream, Loaded, Polled, Ranks, SampleOptions, SampleStream};
 pub use weights::Weights;
 
+use self::plan::zeros;
 use self::recipe::Recipe;
 use crate::error::{CacheError, Result};
 use crate::format::schema::Schema;
@@ -125,6 +126,7 @@ impl Dataset {
         let caches = Arc::new(Caches::open(paths, options.io, options.validate_cache)?);
         let dataset = Self::new(caches, ActiveRows::All, Weights::Equal(1.0), options);
         dataset.reader_options(Io::Mmap).check()?;
+        dataset.epoch_len()?;
         Ok(dataset)
     }
 
@@ -180,6 +182,11 @@ impl Dataset {
 
     fn recipe(&self) -> Result<Arc<Recipe>> {
         Ok(Arc::clone(&self.state()?.recipe))
+    }
+
+    /// This consumer among those that share the order.
+    pub fn ranks(&self) -> Ranks {
+        self.options.ranks
     }
 
     fn reader_options(&self, io: Io) -> ReaderOptions {
@@ -259,6 +266,10 @@ impl Dataset {
         make: impl FnOnce(&Arc<Recipe>, Cursor) -> Result<T>,
         latest: impl FnOnce(Arc<Mutex<T>>) -> Latest,
     ) -> Result<Arc<Mutex<T>>> {
+        if epochs == 0 {
+            return Err(CacheError::option("epochs", "at least 1", epochs));
+        }
+        self.catch_up()?;
         let mut state = self.state()?;
         let (recipe, start) = (Arc::clone(&state.recipe), state.next);
         let last = u64::from(start.epoch).saturating_add(epochs);
@@ -276,7 +287,10 @@ impl Dataset {
         match made {
             Ok(stream) => {
                 let stream = Arc::new(Mutex::new(stream));
-                state.latest = Some(latest(Arc::clone(&stream)));
+                // Another thread may have gone on meanwhile; then its iterator is the later one.
+                if state.next == after {
+                    state.latest = Some(latest(Arc::clone(&stream)));
+                }
                 Ok(stream)
             }
             Err(error) => {
@@ -286,6 +300,26 @@ impl Dataset {
                 Err(error)
             }
         }
+    }
+
+    /// Moves the next epoch behind what the last iterator has delivered: it may be endless, or have loaded a state.
+    fn catch_up(&self) -> Result<()> {
+        let state = self.state()?;
+        let (next, latest) = (state.next, state.latest.clone());
+        drop(state);
+        let reached = match latest {
+            None => return Ok(()),
+            Some(Latest::Samples(stream)) => lock(&stream).cursor()?,
+            Some(Latest::Batches(stream)) => lock(&stream).cursor(),
+        };
+        let epoch = reached
+            .epoch
+            .saturating_add(u32::from(reached.position > 0));
+        let mut state = self.state()?;
+        if state.next == next && epoch > next.epoch {
+            state.next = Cursor { epoch, position: 0 };
+        }
+        Ok(())
     }
 
     /// Where to resume: after what the last iterator handed out, or where the next one starts.
@@ -355,7 +389,7 @@ impl Dataset {
                 len: order.len(),
             });
         }
-        let mut rows = vec![0; count];
+        let mut rows = zeros(count)?;
         order.fill(start, &mut rows)?;
         Ok(rows)
     }

@@ -106,6 +106,23 @@ impl Path {
     }
 }
 
+/// Room for `count` numbers.
+///
+/// # Errors
+/// [`CacheError::Limit`] where memory does not suffice, which would otherwise end the process.
+pub fn zeros(count: usize) -> Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    numbers
+        .try_reserve_exact(count)
+        .map_err(|_| CacheError::Limit {
+            what: "number of rows asked for at once".to_owned(),
+            found: count as u64,
+            limit: (isize::MAX as u64) / 8,
+        })?;
+    numbers.resize(count, 0);
+    Ok(numbers)
+}
+
 impl EpochPlan {
     /// The positions of `path` in an epoch.
     pub fn new(caches: Arc<Caches>, rows: ActiveRows, order: Arc<EpochOrder>, path: Path) -> Self {
@@ -124,7 +141,7 @@ impl Plan for EpochPlan {
     }
 
     fn fill(&self, start: u64, count: usize, out: &mut Vec<SampleRef>) -> Result<()> {
-        let mut drawn = vec![0; count];
+        let mut drawn = zeros(count)?;
         let end = self.order.len().max(1);
         let mut index = start;
         let mut rest = drawn.as_mut_slice();

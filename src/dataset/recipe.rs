@@ -98,7 +98,8 @@ impl Recipe {
     /// # Errors
     /// [`CacheError::Limit`] after the last epoch number.
     pub fn cursor(&self, epoch: u32, position: u64) -> Result<Cursor> {
-        if position < self.epoch_len()? {
+        // The start of an epoch is its start, however short the epoch is.
+        if position == 0 || position < self.epoch_len()? {
             return Ok(Cursor { epoch, position });
         }
         let epoch = epoch.checked_add(1).ok_or_else(|| CacheError::Limit {

@@ -6,7 +6,7 @@ use super::plan::{Path, Share};
 use super::recipe::Recipe;
 use super::state::{Cursor, SavedState};
 use super::steps::{BatchOptions, Runs, Step, Steps};
-use crate::error::Result;
+use crate::error::{CacheError, Result};
 use crate::reader::{BatchReader, Chunk, ReaderOptions, Sample, SampleReader};
 use crate::sampling::position::{Remainder, Split};
 
@@ -64,6 +64,31 @@ impl SampleOptions {
         let path = Path::new(start + rank, world_size, count, self.block, self.share);
         Ok((path, count))
     }
+}
+
+/// What waiting for samples came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// There are samples to take.
+    More,
+    /// Not yet; ask again.
+    Waiting,
+    /// There are none left, or the stream was closed.
+    Ended,
+}
+
+/// What waiting for a batch came to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is moved once per batch and never kept"
+)]
+pub enum Polled {
+    /// The next batch and its step.
+    Batch(Step, Chunk),
+    /// Not yet; ask again.
+    Waiting,
+    /// There is none left, or the stream was closed.
+    Ended,
 }
 
 /// Samples of the rest of one epoch.
@@ -126,29 +151,49 @@ impl SampleStream {
         self.place >= self.chunk.len()
     }
 
-    /// Waits for more samples; `false` means the epoch has ended or the stream was closed.
+    /// Waits a moment for more samples.
     ///
     /// # Errors
     /// As [`SampleReader::next_chunk`]; the stream is closed then.
-    pub fn load(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    pub fn poll(&mut self) -> Result<Loaded> {
+        if !self.is_drained() {
+            return Ok(Loaded::More);
+        }
         let Some(reader) = &mut self.reader else {
-            return Ok(false);
+            return Ok(Loaded::Ended);
         };
-        reader.recycle(std::mem::take(&mut self.chunk));
-        self.place = 0;
-        match reader.next_chunk(interrupt) {
+        if !self.chunk.is_empty() {
+            reader.recycle(std::mem::take(&mut self.chunk));
+            self.place = 0;
+        }
+        match reader.next_chunk(&mut || Err(CacheError::Interrupted)) {
             Ok(Some(chunk)) => {
                 self.chunk = chunk;
-                Ok(true)
+                Ok(Loaded::More)
             }
             Ok(None) => {
                 self.ended = true;
                 self.close();
-                Ok(false)
+                Ok(Loaded::Ended)
             }
+            Err(CacheError::Interrupted) => Ok(Loaded::Waiting),
             Err(error) => {
                 self.close();
                 Err(error)
+            }
+        }
+    }
+
+    /// Waits for more samples; `false` means the epoch has ended or the stream was closed.
+    ///
+    /// # Errors
+    /// As [`SampleStream::poll`], and whatever `interrupt` returns, which is called about every 50 ms.
+    pub fn load(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        loop {
+            match self.poll()? {
+                Loaded::More => return Ok(true),
+                Loaded::Ended => return Ok(false),
+                Loaded::Waiting => interrupt()?,
             }
         }
     }
@@ -197,12 +242,6 @@ impl SampleStream {
         self.chunk = Chunk::default();
         self.place = 0;
     }
-
-    /// Leaves threads that do not exist in this process alone.
-    pub fn abandon(&mut self) {
-        std::mem::forget(self.reader.take());
-        self.close();
-    }
 }
 
 /// Batches of one rank from a cursor on.
@@ -213,6 +252,8 @@ pub struct BatchStream {
     /// The steps not delivered yet; the reader runs ahead with a copy.
     steps: Steps,
     cursor: Cursor,
+    /// Epoch after the last one to deliver, if there is a last one.
+    end: Option<u64>,
     reader: Option<BatchReader>,
 }
 
@@ -234,32 +275,56 @@ impl BatchStream {
             options,
             steps,
             cursor: start,
+            end: options
+                .epochs
+                .map(|epochs| u64::from(start.epoch).saturating_add(epochs)),
             reader: Some(started),
         })
+    }
+
+    /// Waits a moment for the next batch.
+    ///
+    /// # Errors
+    /// As [`BatchReader::next_batch`]; the stream is closed then.
+    pub fn poll(&mut self) -> Result<Polled> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(Polled::Ended);
+        };
+        let outcome = match reader.next_batch(&mut || Err(CacheError::Interrupted)) {
+            Err(CacheError::Interrupted) => return Ok(Polled::Waiting),
+            Ok(chunk) => self
+                .steps
+                .next()
+                .transpose()
+                .and_then(|step| match (step, chunk) {
+                    (Some(step), Some(chunk)) => Ok(Polled::Batch(step, chunk)),
+                    (None, None) => Ok(Polled::Ended),
+                    _ => Err(CacheError::internal("steps and batches do not go together")),
+                }),
+            Err(error) => Err(error),
+        };
+        match &outcome {
+            Ok(Polled::Batch(step, _)) => self.cursor = step.after,
+            _ => self.close(),
+        }
+        outcome
     }
 
     /// The next batch with its step, or `None` after the last.
     ///
     /// # Errors
-    /// As [`BatchReader::next_batch`]; the stream is closed then.
+    /// As [`BatchStream::poll`], and whatever `interrupt` returns, which is called about every 50 ms.
     pub fn next(
         &mut self,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Option<(Step, Chunk)>> {
-        let Some(reader) = &mut self.reader else {
-            return Ok(None);
-        };
-        let outcome = reader.next_batch(interrupt).and_then(|chunk| {
-            match (self.steps.next().transpose()?, chunk) {
-                (Some(step), Some(chunk)) => Ok(Some((step, chunk))),
-                _ => Ok(None),
+        loop {
+            match self.poll()? {
+                Polled::Batch(step, chunk) => return Ok(Some((step, chunk))),
+                Polled::Ended => return Ok(None),
+                Polled::Waiting => interrupt()?,
             }
-        });
-        match &outcome {
-            Ok(Some((step, _))) => self.cursor = step.after,
-            _ => self.close(),
         }
-        outcome
     }
 
     /// Batches left, if they end.
@@ -278,27 +343,34 @@ impl BatchStream {
         Ok(self.recipe.state(self.cursor))
     }
 
-    /// A stream like this one that starts where `saved` says.
+    /// A stream like this one that starts where `saved` says and ends after the same epoch as this one.
     ///
     /// # Errors
     /// As [`Recipe::resume`].
     pub fn resumed(&self, saved: &SavedState, ignore: &[String]) -> Result<Self> {
         let start = self.recipe.resume(saved, ignore)?;
+        let epochs = self
+            .end
+            .map(|end| end.saturating_sub(u64::from(start.epoch)));
+        let options = BatchOptions {
+            epochs,
+            ..self.options
+        };
         Self::new(
             Arc::clone(&self.recipe),
             self.reader_options,
-            self.options,
+            options,
             start,
         )
+    }
+
+    /// The next position to be delivered.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
     }
 
     /// Stops the threads; nothing more is delivered.
     pub fn close(&mut self) {
         self.reader = None;
-    }
-
-    /// Leaves threads that do not exist in this process alone.
-    pub fn abandon(&mut self) {
-        std::mem::forget(self.reader.take());
     }
 }

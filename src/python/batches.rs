@@ -1,30 +1,32 @@
 //! Iteration over batches.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::arrow::ArrowTable;
 use super::buffer::NativeArray;
 use super::errors::to_pyerr;
-use super::signals::detached;
+use super::fork::Home;
 use super::state;
-use crate::dataset::{BatchStream, Step};
+use crate::dataset::{BatchStream, Polled, Step};
 use crate::error::CacheError;
 use crate::format::metadata::rows_to_batch;
 use crate::format::row::Rows;
 use crate::format::schema::Schema;
 use crate::reader::Chunk;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 
 /// Batches of one rank, in order. Threads may share it: each batch goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct BatchIterator {
     stream: Arc<Mutex<BatchStream>>,
     schema: Arc<Schema>,
-    process: u32,
+    /// Why it ended early: raised again rather than mistaken for the last batch.
+    failure: PyOnceLock<PyErr>,
+    home: Home,
 }
 
 impl BatchIterator {
@@ -33,19 +35,15 @@ impl BatchIterator {
         Self {
             stream,
             schema,
-            process: std::process::id(),
+            failure: PyOnceLock::new(),
+            home: Home::here(),
         }
     }
 
-    /// The stream, unless its threads stayed in the parent process: waiting for them would never end.
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, BatchStream>> {
-        if self.process != std::process::id() {
-            return Err(to_pyerr(CacheError::ForkedIterator));
+    fn end(&self) {
+        if self.home.is_here() {
+            lock(&self.stream).close();
         }
-        Ok(self
-            .stream
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -56,26 +54,47 @@ impl BatchIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut stream = self.lock(py)?;
-        let live = &mut *stream;
-        let Some((step, chunk)) = detached(py, |interrupt| live.next(interrupt))? else {
-            return Ok(None);
-        };
-        let saved = state::to_json(&live.state().map_err(to_pyerr)?)?;
-        drop(stream);
-        build(py, &step, chunk, &self.schema, saved).map(Some)
+        self.home.check()?;
+        if let Some(failure) = self.failure.get(py) {
+            return Err(failure.clone_ref(py));
+        }
+        loop {
+            // The state is computed where the interpreter does not wait: its first names may cost a pass over the weights.
+            let polled = py.detach(|| {
+                let mut stream = lock(&self.stream);
+                match stream.poll()? {
+                    Polled::Batch(step, chunk) => Ok(Some((step, chunk, stream.state()?))),
+                    Polled::Waiting => Err(CacheError::Interrupted),
+                    Polled::Ended => Ok(None),
+                }
+            });
+            match polled {
+                Ok(Some((step, chunk, saved))) => {
+                    return build(py, &step, chunk, &self.schema, state::to_json(&saved)?)
+                        .map(Some);
+                }
+                Ok(None) => return Ok(None),
+                // A signal handler may want the state, so nothing is held while signals are looked for.
+                Err(CacheError::Interrupted) => py.check_signals()?,
+                Err(error) => {
+                    let failure = self.failure.get_or_init(py, || to_pyerr(error));
+                    return Err(failure.clone_ref(py));
+                }
+            }
+        }
     }
 
     /// Batches left, or `None` if they never end.
     fn remaining(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.lock(py)?.remaining().map_err(to_pyerr)
+        self.home.check()?;
+        py.detach(|| lock(&self.stream).remaining())
+            .map_err(to_pyerr)
     }
 
     /// Where to resume after the last batch received.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut stream = self.lock(py)?;
-        let live = &mut *stream;
-        let saved = py.detach(move || live.state()).map_err(to_pyerr)?;
+        self.home.check()?;
+        let saved = py.detach(|| lock(&self.stream).state()).map_err(to_pyerr)?;
         state::to_dict(py, &saved)
     }
 
@@ -87,11 +106,11 @@ impl BatchIterator {
         state: &Bound<'_, PyAny>,
         ignore: Vec<String>,
     ) -> PyResult<()> {
+        self.home.check()?;
         let saved = state::from_dict(state)?;
-        let mut stream = self.lock(py)?;
-        let live = &mut *stream;
         py.detach(|| {
-            *live = live.resumed(&saved, &ignore)?;
+            let mut stream = lock(&self.stream);
+            *stream = stream.resumed(&saved, &ignore)?;
             Ok(())
         })
         .map_err(to_pyerr)
@@ -99,10 +118,7 @@ impl BatchIterator {
 
     /// Stops reading and ends the worker threads; further batches are not delivered. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        if let Ok(mut stream) = self.lock(py) {
-            let live = &mut *stream;
-            py.detach(|| live.close());
-        }
+        py.detach(|| self.end());
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -116,14 +132,11 @@ impl BatchIterator {
 }
 
 impl Drop for BatchIterator {
-    /// Ends the threads: the dataset keeps the stream for its position, not for its batches.
+    /// Ends the threads: the dataset keeps the stream for its position, not for its batches. Other Python threads go on
+    /// while a worker finishes its record.
     fn drop(&mut self) {
-        if let Ok(mut stream) = self.stream.try_lock() {
-            if self.process == std::process::id() {
-                stream.close();
-            } else {
-                stream.abandon();
-            }
+        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
+            self.end();
         }
     }
 }

@@ -12,6 +12,7 @@ use super::buffer::NativeArray;
 use super::errors::to_pyerr;
 use super::iterator::SampleIterator;
 use super::sample::SampleBuilder;
+use super::signals::detached;
 use super::{options, state};
 use crate::dataset::{
     ActiveRows, BatchOptions, Dataset, Ranks, SampleOptions, SavedState, Share, Weights,
@@ -25,29 +26,22 @@ pub struct CachedDataset {
     inner: Dataset,
     builder: Arc<SampleBuilder>,
     schema: Arc<Schema>,
-    ranks: (u64, u64),
 }
 
 impl CachedDataset {
-    fn ranks(&self) -> Ranks {
-        let (rank, world_size) = self.ranks;
-        Ranks { rank, world_size }
-    }
-
     fn start_samples(&self, py: Python<'_>, options: SampleOptions) -> PyResult<SampleIterator> {
         let stream = py.detach(|| self.inner.samples(options));
         let stream = stream.map_err(to_pyerr)?;
         Ok(SampleIterator::new(stream, Arc::clone(&self.builder)))
     }
 
-    fn wrap(py: Python<'_>, inner: Dataset, ranks: (u64, u64)) -> PyResult<Self> {
+    fn wrap(py: Python<'_>, inner: Dataset) -> PyResult<Self> {
         let schema = Arc::new(inner.schema().map_err(to_pyerr)?);
         let builder = Arc::new(SampleBuilder::new(py, &schema)?);
         Ok(Self {
             inner,
             builder,
             schema,
-            ranks,
         })
     }
 }
@@ -58,10 +52,8 @@ impl CachedDataset {
     #[new]
     fn new(py: Python<'_>, paths: Vec<PathBuf>, reader_config: &str) -> PyResult<Self> {
         let options = options::parse(reader_config)?;
-        let inner = py
-            .detach(|| Dataset::open(&paths, options))
-            .map_err(to_pyerr)?;
-        Self::wrap(py, inner, (options.ranks.rank, options.ranks.world_size))
+        let inner = detached(py, |_| Dataset::open(&paths, options))?;
+        Self::wrap(py, inner)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -74,7 +66,7 @@ impl CachedDataset {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<SampleIterator> {
-        self.start_samples(py, SampleOptions::plain(self.ranks()))
+        self.start_samples(py, SampleOptions::plain(self.inner.ranks()))
     }
 
     /// Samples of this rank, taken in blocks: those after the first `skip`, and of these every `step`-th.
@@ -90,7 +82,7 @@ impl CachedDataset {
             remainder: options::remainder(remainder)?,
             block,
             share: Share { skip, step },
-            ranks: self.ranks(),
+            ranks: self.inner.ranks(),
         };
         self.start_samples(py, options)
     }
@@ -100,17 +92,19 @@ impl CachedDataset {
     fn batches(
         &self,
         py: Python<'_>,
-        batch_size: u64,
+        batch_size: &Bound<'_, PyAny>,
         remainder: &str,
-        epochs: Option<u64>,
+        epochs: Option<&Bound<'_, PyAny>>,
         skip: u64,
         step: u64,
     ) -> PyResult<BatchIterator> {
-        let (rank, world_size) = self.ranks;
+        let Ranks { rank, world_size } = self.inner.ranks();
         let options = BatchOptions {
-            batch_size,
+            batch_size: options::natural("batch_size", batch_size, u64::MAX)?,
             remainder: options::remainder(remainder)?,
-            epochs,
+            epochs: epochs
+                .map(|epochs| options::natural("epochs", epochs, u64::MAX))
+                .transpose()?,
             share: Share { skip, step },
             rank,
             world_size,
@@ -122,9 +116,14 @@ impl CachedDataset {
     }
 
     /// The sample of one row; a negative row counts from the end.
-    fn sample<'py>(&self, py: Python<'py>, row: i128) -> PyResult<Bound<'py, PyAny>> {
+    fn sample<'py>(&self, py: Python<'py>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let row = options::whole(row)?;
         let len = self.inner.row_count().map_err(to_pyerr)?;
-        let wrapped = if row < 0 { row + i128::from(len) } else { row };
+        let wrapped = if row < 0 {
+            row.saturating_add(i128::from(len))
+        } else {
+            row
+        };
         let position = u64::try_from(wrapped)
             .ok()
             .filter(|position| *position < len);
@@ -139,8 +138,10 @@ impl CachedDataset {
         self.builder.build(py, sample)
     }
 
-    fn set_epoch(&self, epoch: u32) -> PyResult<()> {
-        self.inner.set_epoch(epoch).map_err(to_pyerr)
+    fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.inner
+            .set_epoch(options::epoch(epoch)?)
+            .map_err(to_pyerr)
     }
 
     /// Epoch and position where the next iterator starts.
@@ -175,10 +176,12 @@ impl CachedDataset {
     fn rows(
         &self,
         py: Python<'_>,
-        epoch: u32,
-        start: u64,
-        stop: Option<u64>,
+        epoch: &Bound<'_, PyAny>,
+        start: &Bound<'_, PyAny>,
+        stop: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<NativeArray> {
+        let (epoch, start, stop) =
+            options::positions(epoch, start, stop, || self.inner.epoch_len())?;
         py.detach(|| self.inner.rows(epoch, start, stop))
             .map(NativeArray::from_u64)
             .map_err(to_pyerr)
@@ -188,10 +191,12 @@ impl CachedDataset {
     fn order(
         &self,
         py: Python<'_>,
-        epoch: u32,
-        start: u64,
-        stop: Option<u64>,
+        epoch: &Bound<'_, PyAny>,
+        start: &Bound<'_, PyAny>,
+        stop: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(NativeArray, NativeArray)> {
+        let (epoch, start, stop) =
+            options::positions(epoch, start, stop, || self.inner.epoch_len())?;
         let (caches, samples) = py
             .detach(|| self.inner.order(epoch, start, stop))
             .map_err(to_pyerr)?;
@@ -218,7 +223,7 @@ impl CachedDataset {
     fn select(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
         let batches = import(&columns)?;
         let view = py.detach(|| self.inner.select(batches)).map_err(to_pyerr)?;
-        Self::wrap(py, view, self.ranks)
+        Self::wrap(py, view)
     }
 
     /// Chosen rows, weights (one if all are equal; either may be `None`) and the state that a copy elsewhere continues from.

@@ -1,24 +1,25 @@
 //! Iteration over the samples of an epoch.
 
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
+use pyo3::sync::{MutexExt, PyOnceLock};
 
 use super::errors::to_pyerr;
+use super::fork::Home;
 use super::sample::SampleBuilder;
-use super::signals::detached;
 use super::state;
-use crate::dataset::SampleStream;
-use crate::error::CacheError;
-use crate::sync::{Mutex, MutexGuard};
+use crate::dataset::{Loaded, SampleStream};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Samples of one epoch, in order. Threads may share it: each sample goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct SampleIterator {
     builder: Arc<SampleBuilder>,
     stream: Arc<Mutex<SampleStream>>,
-    process: u32,
+    /// Why it ended early: raised again rather than mistaken for the end of the epoch.
+    failure: PyOnceLock<PyErr>,
+    home: Home,
 }
 
 impl SampleIterator {
@@ -27,19 +28,15 @@ impl SampleIterator {
         Self {
             builder,
             stream,
-            process: std::process::id(),
+            failure: PyOnceLock::new(),
+            home: Home::here(),
         }
     }
 
-    /// The stream, unless its threads stayed in the parent process: waiting for them would never end.
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, SampleStream>> {
-        if self.process != std::process::id() {
-            return Err(to_pyerr(CacheError::ForkedIterator));
-        }
-        Ok(self
-            .stream
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, SampleStream> {
+        self.stream
             .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner))
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,31 +47,36 @@ impl SampleIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        // The common case takes the lock at once; asking for the process each time would cost a system call a sample.
-        let mut stream = match self.stream.try_lock() {
-            Ok(stream) => stream,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => self.lock(py)?,
-        };
+        self.home.check_quickly()?;
         loop {
+            let mut stream = self.lock(py);
             if let Some(sample) = stream.take() {
                 return self.builder.build(py, sample).map(Some);
             }
-            if self.process != std::process::id() {
-                return Err(to_pyerr(CacheError::ForkedIterator));
+            if let Some(failure) = self.failure.get(py) {
+                return Err(failure.clone_ref(py));
             }
+            self.home.check()?;
             let live = &mut *stream;
-            if !detached(py, |interrupt| live.load(interrupt))? {
-                return Ok(None);
+            let loaded = py.detach(|| live.poll());
+            // A signal handler may want the state, so nothing is held while signals are looked for.
+            drop(stream);
+            match loaded {
+                Ok(Loaded::More) => {}
+                Ok(Loaded::Waiting) => py.check_signals()?,
+                Ok(Loaded::Ended) => return Ok(None),
+                Err(error) => {
+                    let failure = self.failure.get_or_init(py, || to_pyerr(error));
+                    return Err(failure.clone_ref(py));
+                }
             }
         }
     }
 
     /// Where to resume after the last sample received.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut stream = self.lock(py)?;
-        let live = &mut *stream;
-        let saved = py.detach(|| live.state()).map_err(to_pyerr)?;
+        self.home.check()?;
+        let saved = py.detach(|| lock(&self.stream).state()).map_err(to_pyerr)?;
         state::to_dict(py, &saved)
     }
 
@@ -86,11 +88,11 @@ impl SampleIterator {
         state: &Bound<'_, PyAny>,
         ignore: Vec<String>,
     ) -> PyResult<()> {
+        self.home.check()?;
         let saved = state::from_dict(state)?;
-        let mut stream = self.lock(py)?;
-        let live = &mut *stream;
         py.detach(|| {
-            *live = live.resumed(&saved, &ignore)?;
+            let mut stream = lock(&self.stream);
+            *stream = stream.resumed(&saved, &ignore)?;
             Ok(())
         })
         .map_err(to_pyerr)
@@ -98,15 +100,7 @@ impl SampleIterator {
 
     /// Stops reading and ends the worker threads; further samples are not delivered. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        if self.process != std::process::id() {
-            return;
-        }
-        let mut stream = self
-            .stream
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
-        let live = &mut *stream;
-        py.detach(|| live.close());
+        py.detach(|| self.end());
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -119,15 +113,20 @@ impl SampleIterator {
     }
 }
 
+impl SampleIterator {
+    fn end(&self) {
+        if self.home.is_here() {
+            lock(&self.stream).close();
+        }
+    }
+}
+
 impl Drop for SampleIterator {
-    /// Ends the threads: the dataset keeps the stream for its position, not for its samples.
+    /// Ends the threads: the dataset keeps the stream for its position, not for its samples. Other Python threads go on
+    /// while a worker finishes its record.
     fn drop(&mut self) {
-        if let Ok(mut stream) = self.stream.try_lock() {
-            if self.process == std::process::id() {
-                stream.close();
-            } else {
-                stream.abandon();
-            }
+        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
+            self.end();
         }
     }
 }

@@ -5,6 +5,7 @@ mod batches;
 mod buffer;
 mod dataset;
 mod errors;
+mod fork;
 mod ingest;
 mod iterator;
 mod options;
@@ -30,6 +31,8 @@ mod _dataset_rt {
     use super::dataset::CachedDataset;
     #[pymodule_export]
     use super::dataset::sample_bits;
+    #[pymodule_export]
+    use super::fork::after_fork_in_child;
     #[pymodule_export]
     use super::iterator::SampleIterator;
     #[pymodule_export]

@@ -1,5 +1,6 @@
 //! `ReaderConfig` as it crosses into Rust: once, as JSON, checked field by field against its twin here.
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -93,4 +94,56 @@ pub fn remainder(name: &str) -> PyResult<Remainder> {
             format!("{name:?}"),
         ))),
     }
+}
+
+/// A whole number of any size, cut to what 128 bits hold: further away is out of every range alike.
+pub fn whole(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    value.extract::<i128>().or_else(|error| {
+        if !error.is_instance_of::<PyOverflowError>(value.py()) {
+            return Err(error);
+        }
+        Ok(if value.lt(0)? { i128::MIN } else { i128::MAX })
+    })
+}
+
+/// A whole number from 0 to `limit`.
+///
+/// # Errors
+/// `ConfigError` naming the option, its range and the value.
+pub fn natural(option: &str, value: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
+    let number = u64::try_from(whole(value)?)
+        .ok()
+        .filter(|number| *number <= limit);
+    number.ok_or_else(|| to_pyerr(CacheError::option(option, format!("0 to {limit}"), value)))
+}
+
+/// The number of an epoch.
+pub fn epoch(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let number = natural("epoch", value, u64::from(u32::MAX) - 1)?;
+    u32::try_from(number).map_err(|_| to_pyerr(CacheError::internal("an epoch beyond its range")))
+}
+
+/// An epoch and a range of its positions.
+///
+/// # Errors
+/// `RowIndexError` naming the first bound that the epoch does not have.
+pub fn positions(
+    epoch_value: &Bound<'_, PyAny>,
+    start: &Bound<'_, PyAny>,
+    stop: Option<&Bound<'_, PyAny>>,
+    len: impl Fn() -> crate::error::Result<u64>,
+) -> PyResult<(u32, u64, Option<u64>)> {
+    let bound = |value: &Bound<'_, PyAny>| {
+        let index = whole(value)?;
+        let len = len().map_err(to_pyerr)?;
+        u64::try_from(index)
+            .ok()
+            .filter(|position| *position <= len)
+            .ok_or_else(|| to_pyerr(CacheError::OutOfRange { index, len }))
+    };
+    Ok((
+        epoch(epoch_value)?,
+        bound(start)?,
+        stop.map(bound).transpose()?,
+    ))
 }

@@ -48,19 +48,27 @@ struct Answer {
     outcome: Outcome,
 }
 
+/// The queues of a pipeline, and the threads at their other end.
+struct Queues {
+    tasks: Sender<Task>,
+    answers: Receiver<Answer>,
+    workers: Vec<JoinHandle<()>>,
+}
+
 /// Runs on their way through the worker threads. Dropping it stops them.
 pub struct Pipeline {
     /// Number of the next run to submit, and of the next outcome to hand out.
     submitted: u64,
     delivered: u64,
     capacity: u64,
-    tasks: Option<Sender<Task>>,
-    answers: Receiver<Answer>,
+    /// The way to the workers and back, until it is closed.
+    queues: Option<Queues>,
     /// Outcomes that came early; the front is number `delivered`.
     reorder: VecDeque<Option<Outcome>>,
     recycled: Vec<Chunk>,
     stop: Arc<AtomicBool>,
-    workers: Vec<JoinHandle<()>>,
+    /// The process that the workers live in.
+    process: u32,
 }
 
 impl Pipeline {
@@ -71,39 +79,43 @@ impl Pipeline {
     pub fn start(workers: usize, capacity: usize, loader: impl Fn() -> Loader) -> Result<Self> {
         let (tasks, task_queue) = bounded::<Task>(capacity);
         let (answer_queue, answers) = bounded::<Answer>(capacity);
-        let mut pipeline = Self {
-            submitted: 0,
-            delivered: 0,
-            capacity: capacity as u64,
-            tasks: Some(tasks),
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut queues = Queues {
+            tasks,
             answers,
-            reorder: VecDeque::new(),
-            recycled: Vec::new(),
-            stop: Arc::new(AtomicBool::new(false)),
             workers: Vec::new(),
         };
         for _ in 0..workers {
             let worker = Worker {
                 loader: loader(),
-                stop: Arc::clone(&pipeline.stop),
+                stop: Arc::clone(&stop),
                 references: Vec::new(),
             };
             let (tasks, answers) = (task_queue.clone(), answer_queue.clone());
-            pipeline
+            queues
                 .workers
                 .push(spawn("reader", move || worker.run(&tasks, &answers))?);
         }
-        Ok(pipeline)
+        Ok(Self {
+            submitted: 0,
+            delivered: 0,
+            capacity: capacity as u64,
+            queues: Some(queues),
+            reorder: VecDeque::new(),
+            recycled: Vec::new(),
+            stop,
+            process: std::process::id(),
+        })
     }
 
     /// Whether another run may be submitted now.
     pub fn has_room(&self) -> bool {
-        self.tasks.is_some() && self.submitted - self.delivered < self.capacity
+        self.queues.is_some() && self.submitted - self.delivered < self.capacity
     }
 
     /// Whether a submitted run has not been handed out yet.
     pub fn is_waiting(&self) -> bool {
-        self.tasks.is_some() && self.delivered < self.submitted
+        self.queues.is_some() && self.delivered < self.submitted
     }
 
     /// Submits a run; only while [`Pipeline::has_room`].
@@ -115,9 +127,9 @@ impl Pipeline {
             chunk,
         };
         let sent = self
-            .tasks
+            .queues
             .as_ref()
-            .is_some_and(|tasks| tasks.try_send(task).is_ok());
+            .is_some_and(|queues| queues.tasks.try_send(task).is_ok());
         if !sent {
             return Err(CacheError::internal(
                 "a run was submitted to a reader without room",
@@ -143,7 +155,12 @@ impl Pipeline {
                 self.delivered += 1;
                 return Ok(front);
             }
-            let answer = match self.answers.recv_timeout(PATIENCE) {
+            let Some(queues) = &self.queues else {
+                return Err(CacheError::internal(
+                    "a reader was asked for more after it was closed",
+                ));
+            };
+            let answer = match queues.answers.recv_timeout(PATIENCE) {
                 Ok(answer) => answer,
                 Err(RecvTimeoutError::Timeout) => {
                     interrupt()?;
@@ -164,10 +181,24 @@ impl Pipeline {
     }
 
     /// Stops the workers and waits for them: each finishes at most the record it is reading.
+    ///
+    /// In a forked child there are no workers to stop, and what they had locked stays locked: all of it is left alone.
     pub fn close(&mut self) {
+        let Some(Queues {
+            tasks,
+            answers,
+            workers,
+        }) = self.queues.take()
+        else {
+            return;
+        };
+        if self.process != std::process::id() {
+            std::mem::forget((tasks, answers, workers));
+            return;
+        }
         self.stop.store(true, Ordering::Relaxed);
-        self.tasks = None;
-        for worker in self.workers.drain(..) {
+        drop(tasks);
+        for worker in workers {
             // A worker that panicked has already reported it as the outcome of its run.
             let _ = worker.join();
         }

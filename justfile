@@ -46,8 +46,8 @@ clippy: _rust sync
     cargo clippy --locked --all-targets -- -D warnings
     {{ run }} cargo clippy --locked --all-targets --features python -- -D warnings
 
-# rebuild the extension, then run the Python tests
-test-python *args: develop
+# rebuild the extension, then run the Python tests; with PyTorch, where a wheel lies in $DATASET_RT_WHEELS
+test-python *args: develop _torch
     {{ run }} pytest {{ args }}
 
 # run all tests
@@ -81,6 +81,11 @@ build-all: _rust sync
 lock *args:
     uv pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --custom-compile-command "just lock" {{ args }} -o {{ pinned }}
+
+# Pins that change take PyTorch away again (see sync), so this looks every time.
+[private]
+@_torch: sync
+    {{ run }} python scripts/torch_for_tests.py "${DATASET_RT_WHEELS:-../shared/wheels}"
 
 [no-exit-message]
 [private]

@@ -100,7 +100,12 @@ class CachedBatch:
 
     def generator(self, row: int) -> np.random.Generator:
         """Return the random generator that belongs to a row's position: `CachedDataset.generator` of it."""
-        return generator(self.state_dict()["seed"], self.epoch, int(self.position[row]))
+        return generator(self._seed, self.epoch, int(self.position[row]))
+
+    @cached_property
+    def _seed(self) -> int:
+        """The seed of the order, read from the state once."""
+        return self.state_dict()["seed"]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parts as arrays and frames, for another process."""

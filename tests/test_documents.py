@@ -1,16 +1,44 @@
-"""The Python examples in the documents run as they stand."""
+"""The Python examples in documents and docstrings run as they stand, and links within the documents lead somewhere."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
+
+import dataset_rt
+from tests.order_support import opened
+from tests.support import write
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^(?:<!-- needs ([\w, ]+) -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 """An example, with the packages it needs that this project does not bring."""
+
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def documented_modules():
+    """Return the modules of the package that can be imported here."""
+    modules = [dataset_rt]
+    for found in pkgutil.walk_packages(dataset_rt.__path__, "dataset_rt."):
+        try:
+            modules.append(importlib.import_module(found.name))
+        except ImportError as error:
+            assert error.name == "torch"  # noqa: PT017 (anything else is a fault of the package)
+    return modules
+
+
+def anchors(text: str) -> set[str]:
+    """Return what a document's headings can be linked as."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, with newer releases of PyTorch
@@ -27,4 +55,33 @@ def test_examples_of_a_document_run_in_order(path, tmp_path, monkeypatch):
             pytest.importorskip(package, reason=f"an example needs {package}")
         line = path.read_text(encoding="utf-8")[: block.start(2)].count("\n")
         exec(compile("\n" * line + block.group(2), str(path), "exec"), names)
-    names.clear()  # loaders end their workers at once; as cyclic garbage they would take seconds
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in DOCUMENTS])
+def test_links_within_the_documents_lead_somewhere(path):
+    text = CODE.sub("", path.read_text(encoding="utf-8"))
+    for link in LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_examples_in_docstrings_run_as_they_stand(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache = write(tmp_path, [(b"%d" % n, {"label": n % 2}) for n in range(10)])
+    finder, runner, names = doctest.DocTestFinder(exclude_empty=True), doctest.DocTestRunner(), set()
+    for module in documented_modules():
+        for example in finder.find(module):
+            if not example.examples or example.name in names:
+                continue
+            names.add(example.name)
+            example.globs.update(vars(dataset_rt), pl=pl, cache=cache, dataset=opened(cache))
+            said: list[str] = []
+            runner.run(example, out=said.append)
+            assert not said, "".join(said)
+    assert {"dataset_rt.batch.Payloads", "dataset_rt.dataset.CachedDataset.filter"} <= names

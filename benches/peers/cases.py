@@ -24,7 +24,8 @@ class Figure:
     """One number of a case.
 
     `target` is the least allowed ratio of the best peer's median to ours (for a rate: ours to theirs); `only`
-    names the single peer that counts. A figure without a target is shown for information.
+    names the single peer that counts. `least` and `most` bound our own median, in the unit shown. A figure without any
+    of them is shown for information.
     """
 
     key: str
@@ -32,6 +33,8 @@ class Figure:
     unit: str = "ms"
     target: float | None = None
     only: str | None = None
+    least: float | None = None
+    most: float | None = None
 
     @property
     def higher_is_better(self) -> bool:
@@ -170,5 +173,63 @@ CASES: list[Case] = [
         (Figure("rate", "draws", "M/s", target=2.5, only=SCIPY), Figure("build", "table built")),
         options={"count": 10_000_000},
         peers=(SCIPY,),
+    ),
+    Case(
+        "permutation",
+        "uniform permutation on one core, 1,000,000 rows",
+        "permutation",
+        "million rows",
+        (Figure("rate", "positions", "M/s", least=40.0),),
+        options={"count": 20_000_000},
+        ours_only=True,
+    ),
+    *(
+        Case(
+            f"resume-{name}",
+            f"open, load a state, first sample: position 10,000,000 against 0, {title}",
+            "resume",
+            "1 KiB",
+            (
+                Figure("ratio", "time at 10,000,000 / time at 0", "x", most=1.5),
+                Figure("far", "at 10,000,000"),
+                Figure("near", "at 0"),
+            ),
+            options={"position": 10_000_000, "replacement": replacement, "weighted": weighted},
+            ours_only=True,
+        )
+        for name, title, replacement, weighted in (
+            ("permutation", "permutation", False, False),
+            ("quota", "weights without replacement", False, True),
+            ("uniform", "with replacement", True, False),
+            ("weighted", "weights with replacement", True, True),
+        )
+    ),
+    Case(
+        "view",
+        "iterate a view of 1 % of 1,000,000 rows, against the whole",
+        "view",
+        "million rows",
+        (
+            Figure("ratio", "rate of the view / rate of the whole", "x", least=0.9),
+            Figure("view", "rate of the view", "M/s"),
+            Figure("whole", "rate of the whole", "M/s"),
+        ),
+        ours_only=True,
+    ),
+    *(
+        Case(
+            f"torch-{name}",
+            f"PyTorch DataLoader without workers, 100,000 x 1 KiB, {title}, against plain iteration",
+            "torch_loader",
+            "1 KiB",
+            (
+                Figure("ratio", "rate of the loader / rate of iteration", "x", least=0.8),
+                Figure("loader", "rate of the loader", "M/s"),
+                Figure("plain", "rate of iteration", "M/s"),
+            ),
+            options={"batch_size": size},
+            ours_only=True,
+        )
+        for name, title, size in (("samples", "sample by sample", None), ("batches", "lists of 64 samples", 64))
     ),
 ]

@@ -26,8 +26,9 @@ timed part, that every byte and every metadata value it delivers is what was wri
 cache (warm): nothing here measures how fast a disk reads. Writing includes this package's fsync calls; the
 published releases make none, and what they leave unwritten is flushed before the next measurement starts.
 
-*Ratio* is the best published release against this package: above 1, this package is better. A target in bold
-is missed.
+*Ratio* is the best published release against this package: above 1, this package is better. A target is the least
+ratio; with >= or <= it bounds this package's own figure. A target in bold is missed. Figures in x are ratios of two
+actions that take turns in one process.
 
 """
 
@@ -36,7 +37,9 @@ def _unit(figure: Figure, value: float) -> str:
     if figure.unit == "ms":
         milliseconds = value * 1e3
         return f"{milliseconds:,.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
-    return f"{value / 1e6:,.1f}" if figure.unit == "M/s" else f"{value:,.1f}"
+    if figure.unit == "M/s":
+        return f"{value / 1e6:,.1f}" if value >= 10e6 else f"{value / 1e6:,.2f}"
+    return f"{value:,.2f}" if figure.unit == "x" else f"{value:,.1f}"
 
 
 def _cell(figure: Figure, sample: Sample | None) -> str:
@@ -59,14 +62,34 @@ def ratio(outcome: Outcome, figure: Figure) -> float | None:
     return min(medians) / ours.median
 
 
+def wanted(outcome: Outcome, figure: Figure) -> tuple[str, bool]:
+    """Return a figure's target, empty without one, and whether it was measured and missed."""
+    found = ratio(outcome, figure)
+    ours = outcome.figures.get(OURS, {}).get(figure.key)
+    own = None if ours is None else ours.median / 1e6 if figure.unit == "M/s" else ours.median
+    parts, is_missed = [], False
+    if figure.target is not None:
+        parts.append(f"{figure.target:g}")
+        is_missed |= found is not None and found < figure.target
+    if figure.least is not None:
+        parts.append(f">= {figure.least:g}")
+        is_missed |= own is not None and own < figure.least
+    if figure.most is not None:
+        parts.append(f"<= {figure.most:g}")
+        is_missed |= own is not None and own > figure.most
+    return ", ".join(parts), is_missed
+
+
 def missed(outcomes: list[Outcome]) -> list[str]:
     """Return a line for every target that was measured and not reached."""
     lines = []
     for outcome in outcomes:
         for figure in outcome.case.figures:
-            found = ratio(outcome, figure)
-            if figure.target is not None and found is not None and found < figure.target:
-                lines.append(f"{outcome.case.title}: {figure.title}: {found:.2f}, wanted {figure.target:g}")
+            target, is_missed = wanted(outcome, figure)
+            if is_missed:
+                found = ratio(outcome, figure)
+                reached = _cell(figure, outcome.figures[OURS][figure.key]) if found is None else f"{found:.2f}"
+                lines.append(f"{outcome.case.title}: {figure.title}: {reached}, wanted {target}")
     return lines
 
 
@@ -81,8 +104,8 @@ def table(outcomes: list[Outcome], names: list[str]) -> str:
             cells = [_cell(figure, outcome.figures.get(name, {}).get(figure.key)) for name in names]
             found = ratio(outcome, figure)
             ratio_text = "" if found is None else f"{found:.2f}"
-            target = "" if figure.target is None else f"{figure.target:g}"
-            if found is not None and figure.target is not None and found < figure.target:
+            target, is_missed = wanted(outcome, figure)
+            if is_missed:
                 target = f"**{target}**"
             title = f"{outcome.case.title}: {figure.title}"
             lines.append(f"| {title} | {figure.unit} | {' | '.join(cells)} | {ratio_text} | {target} |")

@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import polars as pl
 from workload import Shape, Source, check, open_dataset, paths_below, table_back, table_out, write
@@ -170,6 +171,102 @@ def draws(base: str, shape: dict[str, int], count: int) -> Figures:
     return {"build": build, "rate": drawn / (time.perf_counter() - started)}
 
 
+def permutation(base: str, shape: dict[str, int], count: int) -> Figures:
+    """Time a permutation through `CachedDataset.rows` on one core, epoch after epoch."""
+    made = Shape(**shape)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    dataset = open_dataset(paths_below(Path(base), made), shuffle=True, replacement=False)
+    dataset.rows(epoch=0)
+    drawn, epoch = 0, 1
+    started = time.perf_counter()
+    while drawn < count:
+        drawn += len(dataset.rows(epoch=epoch))
+        epoch += 1
+    return {"rate": drawn / (time.perf_counter() - started)}
+
+
+def resume(base: str, shape: dict[str, int], position: int, replacement: bool, weighted: bool) -> Figures:
+    """Time opening, loading a state and the first sample, in turns far into an epoch and at its start."""
+    made = Shape(**shape)
+    paths = paths_below(Path(base), made)
+    options = {"shuffle": True, "replacement": replacement, "epoch_length": 2 * position}
+    table = None
+    if weighted:
+        table = table_out(open_dataset(paths, **options)).with_columns(weight=1.0 + pl.int_range(pl.len()) % 7)
+
+    def opened() -> object:
+        dataset = open_dataset(paths, **options)
+        if table is not None:
+            table_back(dataset, table)
+        return dataset
+
+    state = opened().state_dict()
+    places = {"near": {**state, "position": 0}, "far": {**state, "position": position}}
+    found: dict[str, list[float]] = {name: [] for name in places}
+    for turn in range(42):
+        for name in sorted(places, reverse=turn % 2 == 0):
+            gc.collect()
+            started = time.perf_counter()
+            dataset = opened()
+            dataset.load_state_dict(places[name])
+            iterator = iter(dataset)
+            sample = next(iterator)
+            took = time.perf_counter() - started
+            iterator.close()
+            if sample.sample_id != dataset.order(0, places[name]["position"]).item(0, "sample_id"):
+                raise RuntimeError("the first sample is not that of the position")
+            if turn >= 2:
+                found[name].append(took)
+    figures = {name: median(times) for name, times in found.items()}
+    return {**figures, "ratio": figures["far"] / figures["near"]}
+
+
+def _rate(samples: object) -> float:
+    """Return how many samples a pass delivers in a second; items may be lists of samples."""
+    count = size = 0
+    started = time.perf_counter()
+    for item in samples:
+        for sample in item if isinstance(item, list) else (item,):
+            size += len(sample.data)
+            count += 1
+    took = time.perf_counter() - started
+    if not size:
+        raise RuntimeError("a pass delivered nothing")
+    return count / took
+
+
+def view(base: str, shape: dict[str, int]) -> Figures:
+    """Time a view of every hundredth row and the whole in turns."""
+    made = Shape(**shape)
+    dataset = open_dataset(paths_below(Path(base), made), shuffle=True)
+    part = dataset.select(table_out(dataset).sample(fraction=0.01, seed=7))
+    _rate(dataset)  # the first pass checks every sample
+    parts, wholes = [], []
+    for _ in range(4):
+        parts += [_rate(part) for _ in range(25)]
+        wholes.append(_rate(dataset))
+    figures = {"view": median(parts), "whole": median(wholes)}
+    return {**figures, "ratio": figures["view"] / figures["whole"]}
+
+
+def torch_loader(base: str, shape: dict[str, int], batch_size: int | None) -> Figures:
+    """Time a DataLoader without workers over the iterable adapter, and plain iteration, in turns."""
+    try:
+        from torch.utils.data import DataLoader  # noqa: PLC0415 (only here)
+    except ImportError:
+        sys.exit("PyTorch is not installed: `just test-python` installs it where a wheel lies at hand")
+    made = Shape(**shape)
+    dataset = open_dataset(paths_below(Path(base), made), shuffle=True)
+    loader = DataLoader(dataset.to_torch_iterable_dataset(), batch_size=batch_size, collate_fn=lambda item: item)
+    _rate(dataset)
+    loaders, plains = [], []
+    for _ in range(5):
+        loaders.append(_rate(loader))
+        plains.append(_rate(dataset))
+    figures = {"loader": median(loaders), "plain": median(plains)}
+    return {**figures, "ratio": figures["loader"] / figures["plain"]}
+
+
 def bounded(base: str, shape: dict[str, int], prefetch_size: int) -> Figures:
     """Measure the memory without file pages that writing and then reading large payloads adds."""
     made = Shape(**shape)
@@ -218,6 +315,10 @@ ACTIONS = {
         resident,
         metadata,
         draws,
+        permutation,
+        resume,
+        view,
+        torch_loader,
         bounded,
         versions,
     )

@@ -289,6 +289,27 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_hardly_any_weight_keeps_exactly_one_unit() {
+        let rest = |rows: u128, light: u128| (rows << 32) - light;
+        for (weights, expected) in [
+            (vec![1.0, 1e-30], vec![rest(2, 1), 1]),
+            (vec![1.0, 5e-324], vec![rest(2, 1), 1]),
+            (vec![1e300, 1.0, 1e-300], vec![rest(3, 2), 1, 1]),
+            (vec![1e-300, 0.0, 1e300], vec![1, 0, rest(3, 1)]),
+            (vec![5e-324, f64::MAX], vec![1, rest(2, 1)]),
+            // Units below the mean follow the weights: 2^-20 of the heaviest is 2^-19 of the mean of two.
+            (
+                vec![1.0, 1.0 / f64::from(1 << 20)],
+                vec![rest(2, 1 << 13), 1 << 13],
+            ),
+            (vec![5e-324, 1.5e-323], vec![1 << 31, 3 << 31]),
+        ] {
+            let table = AliasTable::build(&weights).unwrap();
+            assert_eq!(units_of(&table), expected, "{weights:?}");
+        }
+    }
+
+    #[test]
     fn batches_equal_single_draws_at_every_start_and_length() {
         let table = AliasTable::build(&spread(3000, 4)).unwrap();
         let expected: Vec<u64> = (0..400).map(|k| table.draw(1, 2, k)).collect();

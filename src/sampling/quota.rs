@@ -297,6 +297,31 @@ mod tests {
     }
 
     #[test]
+    fn ratios_are_kept_down_to_the_stated_part_of_the_heaviest() {
+        // 2^48 draws; expectations are `DRAWS_MAX * ratio / (1 + ratio)`.
+        for power in [0, 1, 20, 40, 46] {
+            let ratio = 2f64.powi(-power);
+            for (heavy, light) in [(1.0, ratio), (1e300, 1e300 * ratio)] {
+                let table = QuotaTable::build(&[heavy, light], DRAWS_MAX).unwrap();
+                let expected = (u128::from(DRAWS_MAX) / ((1 << power) + 1)) as u64;
+                for epoch in 0..20 {
+                    let found = table.count(table.offset(3, epoch), 1);
+                    assert!((expected..=expected + 1).contains(&found), "{power} {found}");
+                }
+            }
+        }
+        // Below 2^-62 of the heaviest all weights are equal, and rows of weight zero stay out.
+        let table = |light: f64| QuotaTable::build(&[light, 0.0, 1.0], DRAWS_MAX).unwrap();
+        let widths = |light: f64| table(light).starts;
+        assert_eq!(widths(5e-324), widths(2f64.powi(-62)));
+        assert_eq!(widths(1e-30), widths(2f64.powi(-62)));
+        assert_ne!(widths(2f64.powi(-46)), widths(2f64.powi(-62)));
+        let table = table(1e-30);
+        assert!((0..100).all(|epoch| table.count(table.offset(3, epoch), 0) <= 1));
+        assert!((0..100).all(|epoch| table.count(table.offset(3, epoch), 1) == 0));
+    }
+
+    #[test]
     fn looking_up_equals_a_walk_over_all_rows() {
         let one_giant = [vec![1.0; 500], vec![1e6], vec![1e-3; 2000]].concat();
         for weights in [vec![2.0], spread(777, 1), spread(3000, 6), one_giant] {

@@ -270,6 +270,53 @@ def test_a_loader_resumes_with_another_number_of_workers(cache, stateful, kind):
     assert seen == order(opened(cache), 0) + order(opened(cache), 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*some ranks get")
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_after_each_step_is_that_of_the_batches(cache, stateful, kind, remainder, workers):
+    """Also after the last full step, where `drop` leaves positions out."""
+    config = {"rank": 1, "world_size": 3, "num_workers": 1}
+    loaded = loader(kind, opened(cache, **config), workers=workers, cls=stateful, remainder=remainder)
+    found, batches = [], list(opened(cache, **config).batches(BATCH, remainder=remainder))
+
+    def place(state):
+        return state["epoch"], state["position"]
+
+    for _ in itertools.islice(loaded, len(batches) if kind == "samples" else None):
+        again = opened(cache, rank=0, world_size=2)
+        adapter.load_loader_state(again, loaded.state_dict())
+        found.append(place(again.state_dict()))
+    if kind == "samples":  # of which a rank gets 16, whatever is done with the last two positions
+        assert found[:4] == [(0, 12), (0, 24), (0, 36), (1, 0) if remainder == "drop" else (0, 48)]
+    else:
+        assert found == [place(batch.state_dict()) for batch in batches]
+        assert found[-1] == (1, 0)
+
+
+def test_a_state_of_other_ranks_is_refused_by_the_loader(cache, stateful):
+    state = loader("batches", opened(cache, rank=0, world_size=2), cls=stateful).state_dict()
+    with pytest.raises(errors.StateMismatchError, match="world_size was 2 and is 1"):
+        next(iter(_loaded(loader("batches", opened(cache), cls=stateful), state)))
+
+
+@pytest.mark.parametrize("steps", [0, 5, 13])
+def test_a_batch_sampler_takes_the_state_of_other_ranks(cache, steps):
+    before = iter(adapter.batch_sampler(opened(cache, rank=1, world_size=2), 2))
+    for _ in itertools.islice(before, steps):
+        pass
+    after = opened(cache)
+    again = iter(adapter.batch_sampler(after, 5))
+    again.load_state_dict(before.state_dict())
+    assert [row for rows in again for row in rows] == after.rows(0, min(4 * steps, 50)).tolist()
+
+
+def test_what_the_dataset_returns_is_a_sized_torch_iterable_dataset(cache):
+    assert isinstance(opened(cache).to_torch_iterable_dataset(), adapter.SizedTorchIterableDataset)
+    assert isinstance(opened(cache).to_torch_iterable_dataset(), IterableDataset)
+    assert not isinstance(iter([]), adapter.SizedTorchIterableDataset)
+
+
 def test_an_iterator_moves_to_a_loaded_state_and_ends_when_closed(cache):
     for data in (adapter.iterable_dataset(opened(cache)), adapter.batch_dataset(opened(cache), 3)):
         iterator: Any = iter(data)
@@ -353,6 +400,26 @@ class Upper(IterableDataset):
 def test_a_dataset_around_the_dataset_keeps_the_order(cache):
     loaded = DataLoader(
         Upper(opened(cache).to_torch_iterable_dataset()), batch_size=BATCH, num_workers=3, collate_fn=whole
+    )
+    assert who(loaded) == order(opened(cache))
+
+
+class Lookalike(IterableDataset):
+    """A wrapper with a variable that happens to be called like the argument of the fetchers."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __iter__(self):
+        possibly_batched_index = [0, 1, 2]
+        for sample in self.inner:
+            assert len(possibly_batched_index) == 3
+            yield sample
+
+
+def test_only_the_loader_itself_tells_the_batch_size(cache):
+    loaded = DataLoader(
+        Lookalike(opened(cache).to_torch_iterable_dataset()), batch_size=BATCH, num_workers=3, collate_fn=whole
     )
     assert who(loaded) == order(opened(cache))
 

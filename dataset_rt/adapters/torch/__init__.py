@@ -7,7 +7,7 @@ are for Python transforms that need more than one core. Importing this module do
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +33,7 @@ Remainder: TypeAlias = Literal["keep", "drop", "pad"]
 """What happens to samples that do not fill a step of all ranks; as in `CachedDataset.batches`."""
 
 
+@runtime_checkable
 class SizedTorchIterableDataset(Protocol):
     """What `to_torch_iterable_dataset` returns: an `IterableDataset` with a length."""
 
@@ -133,7 +134,8 @@ def load_loader_state(dataset: CachedDataset, state: Mapping[str, Any]) -> None:
 
     Args:
         dataset: The dataset behind the loader that is to resume.
-        state: What `state_dict()` of a `StatefulDataLoader` over `iterable_dataset` or `batch_dataset` returned.
+        state: What `state_dict()` of a `StatefulDataLoader` over `iterable_dataset`, `batch_dataset` or with
+            `batch_sampler` returned.
 
     Raises:
         ValueError: `state` is of no such loader.

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import tempfile
+import threading
 import weakref
+import zlib
 from contextlib import contextmanager
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
@@ -26,6 +29,26 @@ if TYPE_CHECKING:
 
 _KEPT = 64
 """Passes remembered: more than can be starting at one time."""
+
+_HEADER = struct.Struct("<QQI")
+"""Before each record of the passes: its number, its length, and a checksum of those two and the record."""
+
+_SLOT = 1 << 24
+"""Where the second of two records begins. They are written in turns, so that a writer that is killed spoils only the
+older one; this is far more than a record needs, and the gap takes no room."""
+
+_threads = threading.Lock()
+"""Keeps threads of one process apart, which the lock on the file does not do."""
+
+
+def _forget_threads() -> None:
+    """Free the lock in a forked child: the thread that held it is not there."""
+    global _threads  # noqa: PLW0603 (a lock cannot be reset)
+    _threads = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 class Pass(NamedTuple):
@@ -99,16 +122,34 @@ class EpochBoard:
                 "worker processes of an iterable dataset cannot agree on an epoch on this platform; "
                 "use num_workers=0, or map_dataset with batch_sampler"
             )
-        # The system drops this lock with the process that holds it, so that a killed worker blocks nobody.
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            entries = json.loads(os.pread(self._file, os.fstat(self._file).st_size, 0) or b"[]")
-            yield entries
-            data = json.dumps(entries[-_KEPT:]).encode()
-            os.pwrite(self._file, data, 0)
-            os.truncate(self._file, len(data))
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        with _threads:
+            # The system drops this lock with the process that holds it, so that a killed worker blocks nobody.
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                number, entries = self._read()
+                yield entries
+                data = json.dumps(entries[-_KEPT:]).encode()
+                place = _HEADER.pack(number + 1, len(data), _checksum(number + 1, data))
+                os.pwrite(self._file, place + data, (number + 1) % 2 * _SLOT)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _read(self) -> tuple[int, list[dict[str, Any]]]:
+        """Return number and passes of the newest whole record; number 0 stands for none."""
+        newest: tuple[int, bytes] = (0, b"[]")
+        for slot in (0, _SLOT):
+            header = os.pread(self._file, _HEADER.size, slot)
+            if len(header) < _HEADER.size:
+                continue
+            number, length, checksum = _HEADER.unpack(header)
+            data = os.pread(self._file, min(length, _SLOT - _HEADER.size), slot + _HEADER.size)
+            if number > newest[0] and len(data) == length and _checksum(number, data) == checksum:
+                newest = (number, data)
+        return newest[0], json.loads(newest[1])
+
+
+def _checksum(number: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(b"%d %d" % (number, len(data))))
 
 
 def _unnamed_file() -> int:

@@ -28,14 +28,18 @@ _Item = TypeVar("_Item")
 _FETCH_DEPTH = 16
 """Frames between a `DataLoader` that fetches and this module; more than any transform in between has needed."""
 
+_LOADERS = ("torch", "torchdata")
+"""Packages whose code fetches for a `DataLoader`."""
+
 
 class _Epochs(IterableDataset, Generic[_Item]):
     """What both datasets do: every pass is the next epoch, in this process or in worker processes."""
 
-    def __init__(self, dataset: CachedDataset, transform: Callable[..., Any] | None) -> None:
+    def __init__(self, dataset: CachedDataset, transform: Callable[..., Any] | None, remainder: Remainder) -> None:
         super().__init__()
         self.dataset = dataset
         self.transform = transform
+        self.remainder: Remainder = remainder
         if dataset._board is None:  # noqa: SLF001 (adapters are friends of the dataset, here and below)
             dataset._board = EpochBoard()  # noqa: SLF001
         self._joined: tuple[int, int] | None = None
@@ -115,6 +119,8 @@ class _Stream(Generic[_Item]):
             "start": self._place.start,
             "received": self._count(),
             "batch_size": self._block(),
+            "remainder": self._owner.remainder,
+            "world_size": self._owner.dataset.reader_config.world_size,
             "worker": self._place.worker,
             "workers": self._place.workers,
         }
@@ -126,7 +132,7 @@ class _Stream(Generic[_Item]):
             StateMismatchError: The state is of another kind, of another worker, or of another dataset.
         """
         ours = self.state_dict()
-        compared = ["kind", "worker", "workers"]
+        compared = ["kind", "world_size", "worker", "workers"]
         if self._place.workers > 1 and None not in (ours["batch_size"], state.get("batch_size")):
             compared.append("batch_size")
         fields = [(name, state.get(name), ours[name]) for name in compared if state.get(name) != ours[name]]
@@ -179,9 +185,8 @@ class TorchSamples(_Epochs["CachedSample"]):
         remainder: Remainder,
         transform: Callable[[CachedSample, np.random.Generator], Any] | None,
     ) -> None:
-        super().__init__(dataset, transform)
+        super().__init__(dataset, transform, remainder)
         self.batch_size = batch_size
-        self.remainder = remainder
         world, length = dataset.reader_config.world_size, self._length()
         if remainder == "keep" and length % world:
             warnings.warn(
@@ -307,9 +312,8 @@ class TorchBatches(_Epochs["CachedBatch"]):
         remainder: Remainder,
         transform: Callable[[CachedBatch], Any] | None,
     ) -> None:
-        super().__init__(dataset, transform)
+        super().__init__(dataset, transform, remainder)
         self.batch_size = batch_size
-        self.remainder = remainder
 
     def __iter__(self) -> _BatchStream:
         return _BatchStream(self, self._begin())
@@ -364,14 +368,15 @@ def _native(dataset: CachedDataset) -> native.CachedDataset:
 def _fetched_rows() -> int | None:
     """Return how many rows the `DataLoader` that fetches from this process wants in a batch, or `None` if none is seen.
 
-    Nothing else tells a worker. The name is the argument of the `fetch` methods of PyTorch and torchdata; should it
-    change, callers ask for the number instead.
+    Nothing else tells a worker. The name is the argument of the `fetch` methods of PyTorch and torchdata, and counts
+    only in code of theirs; should it change, callers ask for the number instead.
     """
     frame = sys._getframe(1)  # noqa: SLF001
     for _ in range(_FETCH_DEPTH):
         if frame is None:
             return None
-        if "possibly_batched_index" in frame.f_locals:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in _LOADERS and "possibly_batched_index" in frame.f_locals:
             index = frame.f_locals["possibly_batched_index"]
             return 1 if index is None else len(index)
         frame = frame.f_back

@@ -120,12 +120,14 @@ class _Batches:
             "start": self._start or self._owner.dataset._native.start_state(),  # noqa: SLF001
             "received": self._received,
             "batch_size": self._owner.batch_size,
+            "remainder": self._owner.remainder,
+            "world_size": self._owner.dataset.reader_config.world_size,
             "worker": 0,
             "workers": 1,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the last batch handed out when `state` was taken, at whatever batch size that was.
+        """Continue after the last batch handed out when `state` was taken, whatever batch size and ranks were then.
 
         Raises:
             StateMismatchError: The state belongs to other contents, rows, weights, seed or recipe.
@@ -135,6 +137,6 @@ class _Batches:
         passed = state["received"] * state["batch_size"]
         self._received = 0
         if passed:
-            world = self._owner.dataset.reader_config.world_size
+            world = state["world_size"]
             length = self._owner.dataset._native.epoch_length()  # noqa: SLF001
             start["position"] = min(start["position"] + passed * world, length)

@@ -26,9 +26,12 @@ def load_loader_state(dataset: CachedDataset, state: Mapping[str, Any]) -> None:
     since = state.get("_steps_since_snapshot", 0)
     samples = received + since * block if first["kind"] == "samples" else (received + since) * block
     length = dataset._native.epoch_length()  # noqa: SLF001
-    world = dataset.reader_config.world_size
+    world = first["world_size"]
     passed = start["position"] + samples * world
-    if passed >= length and samples:
+    # Where the last step is left out when it is not full, the epoch ends before it.
+    step = world if first["kind"] == "samples" else block * world
+    needed = step if first["remainder"] == "drop" else 1
+    if samples and length - passed < needed:
         start |= {"epoch": start["epoch"] + 1, "position": 0}
     else:
         start["position"] = passed
@@ -38,8 +41,8 @@ def load_loader_state(dataset: CachedDataset, state: Mapping[str, Any]) -> None:
 def _iterator_states(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the states of the iterators that a loader's state holds: one, or one per worker."""
     snapshot = state.get("_snapshot", state)
-    places = [snapshot, *(snapshot.get("_worker_snapshots") or {}).values()]
+    places = [snapshot, snapshot.get("_main_snapshot") or {}, *(snapshot.get("_worker_snapshots") or {}).values()]
     for place in places:
-        found = (place.get("fetcher_state") or {}).get("dataset_iter_state")
-        if found and {"kind", "start", "received"} <= found.keys():
-            yield found
+        for found in ((place.get("fetcher_state") or {}).get("dataset_iter_state"), place.get("_sampler_iter_state")):
+            if isinstance(found, dict) and {"kind", "start", "received"} <= found.keys():
+                yield found

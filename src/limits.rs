@@ -31,6 +31,10 @@ pub const WRITE_BLOCK_BYTES: usize = 4 << 20;
 /// Most samples one reader task carries: enough to hide the cost of a channel, few enough to keep memory in cache.
 pub const CHUNK_SAMPLES_MAX: usize = 64;
 
+/// Runs of a reader that may be out at once, unless runs of [`CHUNK_SAMPLES_MAX`] samples leave the window unfilled: the
+/// queues take memory for each. Where runs are shorter, their samples are large.
+pub const RUNS_MAX: usize = 1024;
+
 /// Payload bytes after which a reader task or a writer chunk is closed early.
 pub const CHUNK_BYTES_TARGET: usize = 512 << 10;
 

@@ -8,7 +8,6 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -77,7 +76,7 @@ impl CacheLock {
                 Attempt::Held(lock) => return Ok(lock),
                 Attempt::Busy(holder) => tick(&holder)?,
             }
-            thread::sleep(pause);
+            crate::sync::pause(pause);
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }

@@ -7,12 +7,12 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::lock::CacheLock;
 use super::vfs::{Vfs, VfsFile, create_dirs, sync_name_of};
 use crate::error::{CacheError, Result};
-use crate::sync::lock as locked;
+use crate::sync::{Mutex, lock as locked};
 
 /// The action of the one [`CacheError::Io`] after which a cache has its name all the same: complete, but not known to
 /// outlive a loss of power.

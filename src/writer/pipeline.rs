@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::chunk::Chunk;
@@ -28,7 +27,7 @@ use super::profiler::{Profile, Stage};
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
 use crate::store::publish::Staging;
-use crate::sync::{Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
+use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
 
 /// The running threads of one write. Dropped, it stops and joins them.
 pub(super) struct Pipeline {

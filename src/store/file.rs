@@ -82,6 +82,11 @@ impl FileReader {
         self.len == 0
     }
 
+    /// Whether the file takes one of the process's descriptors as long as it is open.
+    pub fn holds_descriptor(&self) -> bool {
+        matches!(self.bytes, Source::Positional(_))
+    }
+
     /// The whole file as memory, if that is how it is held.
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.bytes {
@@ -116,14 +121,14 @@ impl FileReader {
         }
     }
 
-    /// Calls `visit` with the whole file, piece by piece.
-    pub fn for_each_piece(&self, mut visit: impl FnMut(&[u8])) -> Result<()> {
+    /// Calls `visit` with the whole file, piece by piece; its first error ends the reading and is returned.
+    pub fn for_each_piece(&self, mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         const PIECE: u64 = 4 << 20;
         let mut scratch = Vec::new();
         let mut offset = 0;
         while offset < self.len {
             let len = PIECE.min(self.len - offset);
-            visit(self.view(offset, len, &mut scratch)?);
+            visit(self.view(offset, len, &mut scratch)?)?;
             offset += len;
         }
         Ok(())
@@ -142,11 +147,8 @@ impl FileReader {
 }
 
 fn usize_len(len: u64) -> Result<usize> {
-    usize::try_from(len).map_err(|_| CacheError::Limit {
-        what: "bytes read at once".to_owned(),
-        found: len,
-        limit: usize::MAX as u64,
-    })
+    usize::try_from(len)
+        .map_err(|_| CacheError::limit("bytes read at once", len, usize::MAX as u64))
 }
 
 fn slice(bytes: &[u8], start: u64, end: u64) -> Result<&[u8]> {

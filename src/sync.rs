@@ -38,8 +38,8 @@ pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Applies `work` to every item, on this thread and on up to `threads - 1` others; fewer if the system has no more. Results come in item order; after a failure
-/// no further item is begun.
+/// Applies `work` to every item, on this thread and on up to `threads - 1` others; fewer if the system has no more.
+/// Results come in item order; after a failure no further item is begun.
 ///
 /// # Errors
 /// The failure of the first item, in item order, that failed.

@@ -95,8 +95,8 @@ impl Caches {
         &self.schema
     }
 
-    /// Refuses the samples metadata table to caches with a metadata column of one of its own names, which releases before
-    /// 1.0 wrote. Their samples are read as any other's.
+    /// Refuses the samples metadata table to caches with a metadata column of one of its own names, which releases
+    /// before 1.0 wrote. Their samples are read as any other's.
     ///
     /// # Errors
     /// [`CacheError::Weights`] naming the column and the first cache.
@@ -128,7 +128,8 @@ impl Caches {
         self.rows.sample(row)
     }
 
-    /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not matter.
+    /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not
+    /// matter.
     pub fn contents(&self) -> &Fingerprint {
         self.contents.get_or_init(|| {
             let mut name = Fingerprinter::new("contents");

@@ -19,8 +19,8 @@ const THREADS_MAX: usize = 8;
 /// Opens the caches in the order given.
 ///
 /// # Errors
-/// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice, under
-/// whatever path.
+/// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice,
+/// under whatever path.
 pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<Arc<[Arc<Cache>]>> {
     let pool = Arc::new(FilePool::new(io));
     let threads = (paths.len() / CACHES_PER_THREAD)

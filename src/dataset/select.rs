@@ -15,8 +15,8 @@ use crate::error::Result;
 /// table without a column `weight` gives each sample the weight of its first active row.
 ///
 /// # Errors
-/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is not
-/// active here, a weight that is not positive and finite; and as [`Caches::check_table`].
+/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is
+/// not active here, a weight that is not positive and finite; and as [`Caches::check_table`].
 pub fn select(
     caches: &Caches,
     rows: &ActiveRows,

@@ -90,7 +90,8 @@ impl Chunk {
         &self.samples
     }
 
-    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the other.
+    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the
+    /// other.
     pub fn offsets(&self) -> Option<Vec<i64>> {
         let mut offsets = Vec::with_capacity(self.payloads.len() + 1);
         let mut next = 0;

@@ -58,8 +58,8 @@ impl ShardFiles {
     }
 }
 
-/// Descriptors that the memories of all readers together hold, beside those of the pool: both fit half of the usual limit
-/// of 1024. More than 128 readers hold more, since each needs three for the record in its hands.
+/// Descriptors that the memories of all readers together hold, beside those of the pool: both fit half of the usual
+/// limit of 1024. More than 128 readers hold more, since each needs three for the record in its hands.
 const DESCRIPTORS: usize = 384;
 /// Descriptors of one slot of both memories: index, checksums, shard.
 const SLOT_DESCRIPTORS: usize = 3;

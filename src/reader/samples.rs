@@ -64,8 +64,8 @@ impl SampleReader {
         Ok(reader)
     }
 
-    /// The next samples in order, or `None` after the last; a sample that cannot be read is reported in its place, after
-    /// the samples before it, and ends the iteration.
+    /// The next samples in order, or `None` after the last; a sample that cannot be read is reported in its place,
+    /// after the samples before it, and ends the iteration.
     ///
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.
     ///
@@ -131,8 +131,8 @@ impl SampleReader {
         Ok(())
     }
 
-    /// Makes later runs longer until a chunk holds enough bytes, so that small samples cost few wake-ups and large ones are
-    /// spread over the workers.
+    /// Makes later runs longer until a chunk holds enough bytes, so that small samples cost few wake-ups and large ones
+    /// are spread over the workers.
     fn adapt(&mut self, chunk: &Chunk) {
         let mean = chunk.payload_bytes() / chunk.len().max(1);
         let by_bytes = CHUNK_BYTES_TARGET / mean.max(1);

@@ -39,8 +39,8 @@ impl Cache {
     /// Its files are read as `pool` says, and kept open by it.
     ///
     /// # Errors
-    /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for a
-    /// bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
+    /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for
+    /// a bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
     pub fn open(path: &Path, pool: Arc<FilePool>) -> Result<Self> {
         let folder = open_folder(path)?;
         let manifest = manifest_in(&folder, path)?;
@@ -186,7 +186,8 @@ impl Cache {
     /// The index row of `sample`, checked against the manifest.
     ///
     /// # Errors
-    /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside its shard.
+    /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside
+    /// its shard.
     pub fn index_row(&self, index: &FileReader, sample: u64) -> Result<IndexRow> {
         if sample >= self.len() {
             return Err(CacheError::OutOfRange {

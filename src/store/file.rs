@@ -11,8 +11,8 @@ use crate::types::Io;
 /// Tables up to this length are read whole instead of being read row by row, in bytes.
 const WHOLE_MAX: u64 = 8 << 20;
 
-/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of which
-/// a process may have 65,530.
+/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of
+/// which a process may have 65,530.
 const UNMAPPED_MAX: u64 = 64 << 10;
 
 /// An open file whose length was checked.
@@ -43,7 +43,8 @@ impl FileReader {
     /// Opens a file that must be `expected_len` bytes long.
     ///
     /// # Errors
-    /// [`CacheError::DamagedFile`] if it is missing, no regular file, or of another length; [`CacheError::Io`] otherwise.
+    /// [`CacheError::DamagedFile`] if it is missing, no regular file, or of another length; [`CacheError::Io`]
+    /// otherwise.
     pub fn open(path: &Path, expected_len: u64, io: Io, purpose: Purpose) -> Result<Self> {
         let file = open_for_reading(path).map_err(|error| open_fault(path, error))?;
         let metadata = file

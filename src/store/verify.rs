@@ -30,7 +30,8 @@ pub(super) struct RecordPlace<'a> {
 }
 
 impl Verified {
-    /// Compares one record of a cache of `samples` samples with its checksum, unless `verify` finds an earlier comparison enough.
+    /// Compares one record of a cache of `samples` samples with its checksum, unless `verify` finds an earlier
+    /// comparison enough.
     pub fn record(
         &self,
         samples: u64,

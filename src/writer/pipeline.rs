@@ -8,8 +8,8 @@
 //!
 //! There is no commit thread: whoever brings the next chunk in order commits it ([`super::turn`]), so a chunk crosses
 //! threads only twice. The number of chunks is fixed, so nothing here can pile up: a source that is faster than its
-//! workers does a light chunk of their work itself, which is quicker than waking them for it, and a source that is faster
-//! than the disk waits for an emptied chunk.
+//! workers does a light chunk of their work itself, which is quicker than waking them for it, and a source that is
+//! faster than the disk waits for an emptied chunk.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -84,8 +84,8 @@ impl Shared {
         drop(lock(&self.turn).committer.take());
     }
 
-    /// Encodes and queues one piece of work, and commits what is next for as long as nobody else does. False if a commit
-    /// is left undone that has nobody to do it, which only happens to those who must not wait.
+    /// Encodes and queues one piece of work, and commits what is next for as long as nobody else does. False if a
+    /// commit is left undone that has nobody to do it, which only happens to those who must not wait.
     pub fn perform(
         &self,
         mut work: Work,

@@ -55,10 +55,10 @@ class WriterConfig(_Config):
     """How caches are written."""
 
     prefetch_size: _Prefetch = 64
-    """Most samples in the pipeline at once; with the largest payload it bounds the memory of a write."""
+    """Most samples between the source and the write blocks; the other memory of a write does not depend on samples."""
 
     num_threads: _Threads = 4
-    """Threads that compress, checksum and frame records."""
+    """Threads that compress, checksum and frame records; no more are started than there are cores."""
 
     max_shard_bytes: Annotated[int, Field(gt=0, lt=1 << 63)] = 64 * 1024 * 1024
     """A shard is closed before it would pass this many bytes; a larger record gets a shard of its own."""
@@ -70,7 +70,7 @@ class WriterConfig(_Config):
     """Whether a progress bar is drawn, if standard error is a terminal."""
 
     validate_cache: bool = False
-    """Whether a cache that is reused is read and checked in full first."""
+    """Whether a cache that is reused is read and checked in full first; otherwise its manifest is."""
 
     profiler: WriterProfilerConfig = WriterProfilerConfig()
     """Stage timings."""
@@ -88,7 +88,8 @@ class ReaderConfig(_Config):
     """Seed of every random choice; equal seeds give equal orders on every machine."""
 
     prefetch_size: _Prefetch = 64
-    """Most samples in flight in one iterator; with the largest sample it bounds the memory of reading."""
+    """Most samples in flight in one iterator; with the largest sample it bounds the memory of reading. Of
+    batches, at least `num_workers + 1` are loaded ahead, whatever their size."""
 
     num_workers: _Threads = 4
     """Reader threads of one iterator; the order does not depend on it."""
@@ -114,10 +115,13 @@ class ReaderConfig(_Config):
     """Whether opening reads every file in full and compares everything that is stored twice."""
 
     verify: Literal["first", "always", "never"] = "first"
-    """Whether a record is compared with its checksum the first time this process reads it, every time, or never."""
+    """Whether a record is compared with its checksum the first time this process reads it, every time, or never. A cache
+    without record checksums, written by a release before 1.0, is compared in whole files, once in a process; `"always"`
+    means that too."""
 
     io: Literal["auto", "mmap", "pread"] = "auto"
-    """`"mmap"` maps files, `"pread"` reads them; `"auto"` maps on local file systems and reads on network ones."""
+    """`"mmap"` maps files, `"pread"` reads them; `"auto"` maps on local file systems and reads on network ones,
+    for each cache by itself."""
 
     @model_validator(mode="after")
     def _rank_exists(self) -> ReaderConfig:

@@ -209,9 +209,9 @@ class LimitError(DatasetRTError, ValueError):
 
 
 class CacheIOError(DatasetRTError, RuntimeError):
-    """The operating system refused to `action` the file at `path`; `errno` is its code."""
+    """The operating system refused to `action` the file at `path`, or to start a thread; `errno` is its code."""
 
-    path: Path
+    path: Path | None
     action: str
     errno: int | None
 

@@ -47,7 +47,10 @@ def write_cache(
 def write_or_reuse(
     sources: CacheSource | Sequence[CacheSource], path: str | Path, writer_config: WriterConfig
 ) -> list[CacheWriteResult]:
-    """Write the caches that do not exist yet below `path`; existing ones are checked and count as successes."""
+    """Write the caches that do not exist yet below `path`; existing ones count as successes.
+
+    Of an existing cache the manifest is checked, or everything if `writer_config.validate_cache` says so.
+    """
     return _write(sources, path, writer_config, reuse_existing=True)
 
 

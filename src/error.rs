@@ -161,7 +161,13 @@ pub enum CacheError {
     )]
     ForkedDataset,
 
-    /// A thread of ours ended without saying why. Always a defect.
+    /// The system refused to start a thread.
+    #[error(
+        "cannot start thread {name}: {source}; ask for fewer threads or raise the limit of the process"
+    )]
+    Thread { name: String, source: io::Error },
+
+    /// A promise of our own code was broken. Always a defect.
     #[error("internal error: {what}; please report it")]
     Internal { what: String },
 }
@@ -205,6 +211,15 @@ impl CacheError {
             option: option.to_owned(),
             expected: expected.to_string(),
             found: found.to_string(),
+        }
+    }
+
+    /// A number beyond a limit.
+    pub fn limit(what: impl Into<String>, found: u64, limit: u64) -> Self {
+        Self::Limit {
+            what: what.into(),
+            found,
+            limit,
         }
     }
 

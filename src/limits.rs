@@ -1,13 +1,15 @@
 //! Every bound of the system, each with its reason. A length from outside is compared with one of these before
 //! anything is allocated for it.
 
-/// Largest manifest read, in bytes. A shard entry takes about 250 bytes, so this is some 250,000 shards (16 TiB at the default size).
+/// Largest manifest read, in bytes. A shard entry takes about 250 bytes, so this is some 250,000 shards (16 TiB at the
+/// default size).
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// Largest payload of one sample, in bytes: the length prefix of an lz4 payload has 32 bits.
 pub const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Largest embedded metadata of one sample, in bytes. Metadata is for values one filters and weighs by; documents belong in the payload.
+/// Largest embedded metadata of one sample, in bytes. Metadata is for values one filters and weighs by; documents
+/// belong in the payload.
 pub const METADATA_JSON_BYTES_MAX: u64 = 16 << 20;
 
 /// Most metadata columns of a cache: a manifest stays small and one Arrow batch stays in memory.
@@ -25,11 +27,16 @@ pub const CACHE_SAMPLES_MAX: u64 = 1 << 48;
 /// Most rows that distinct weights can be drawn over: the alias table stores row numbers in 32 bits.
 pub const WEIGHTED_ROWS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes written to a file at once: large writes give large page-cache folios, which make later mapped reads twice as fast.
+/// Bytes written to a file at once: large writes give large page-cache folios, which make later mapped reads twice as
+/// fast.
 pub const WRITE_BLOCK_BYTES: usize = 4 << 20;
 
 /// Most samples one reader task carries: enough to hide the cost of a channel, few enough to keep memory in cache.
 pub const CHUNK_SAMPLES_MAX: usize = 64;
+
+/// Runs of a reader that may be out at once, unless runs of [`CHUNK_SAMPLES_MAX`] samples leave the window unfilled:
+/// the queues take memory for each. Where runs are shorter, their samples are large.
+pub const RUNS_MAX: usize = 1024;
 
 /// Payload bytes after which a reader task or a writer chunk is closed early.
 pub const CHUNK_BYTES_TARGET: usize = 512 << 10;

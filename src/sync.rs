@@ -1,10 +1,9 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-pub use std::sync::{Mutex, MutexGuard};
+pub use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Builder;
-pub use std::thread::JoinHandle;
+pub use std::thread::{JoinHandle, sleep as pause, yield_now};
 
 pub use crossbeam_channel::{
     Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
@@ -12,7 +11,10 @@ pub use crossbeam_channel::{
 
 use crate::error::{CacheError, Result};
 
-/// Starts a named thread; a system that is out of threads gives an error, not a panic.
+/// Starts a named thread.
+///
+/// # Errors
+/// [`CacheError::Thread`] if the system has none left.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -20,7 +22,10 @@ pub fn spawn<T: Send + 'static>(
     Builder::new()
         .name(format!("dataset_rt-{name}"))
         .spawn(body)
-        .map_err(|error| CacheError::internal(format!("cannot start thread {name}: {error}")))
+        .map_err(|source| CacheError::Thread {
+            name: name.to_owned(),
+            source,
+        })
 }
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.
@@ -33,8 +38,8 @@ pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Applies `work` to every item, on this thread and on up to `threads - 1` others. Results come in item order; after a failure
-/// no further item is begun.
+/// Applies `work` to every item, on this thread and on up to `threads - 1` others; fewer if the system has no more.
+/// Results come in item order; after a failure no further item is begun.
 ///
 /// # Errors
 /// The failure of the first item, in item order, that failed.
@@ -59,7 +64,9 @@ pub fn try_map_on_threads<T: Sync, R: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
-            scope.spawn(run);
+            if Builder::new().spawn_scoped(scope, run).is_err() {
+                break;
+            }
         }
         run();
     });

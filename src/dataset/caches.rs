@@ -1,16 +1,18 @@
 //! The open caches of a dataset and of all its views.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Fingerprinter};
 use super::open::{common_schema, open_caches};
-use super::rows::Rows;
+use super::rows::PhysicalRows;
 use crate::error::{CacheError, Result};
+use crate::format::names::RESERVED_COLUMNS;
 use crate::format::schema::Schema;
 use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
 use crate::store::validate::validate;
+use crate::sync::OnceLock;
 use crate::types::{Io, SampleRef};
 
 /// Open caches with one metadata schema.
@@ -19,7 +21,7 @@ pub struct Caches {
     list: Arc<[Arc<Cache>]>,
     io: Io,
     schema: Schema,
-    rows: Rows,
+    rows: PhysicalRows,
     contents: OnceLock<Fingerprint>,
 }
 
@@ -30,19 +32,32 @@ impl Caches {
     /// [`CacheError::Option`] without a path, those of [`Cache::open`], [`CacheError::DuplicateCache`],
     /// [`CacheError::SchemaMismatch`], and those of [`validate`].
     pub fn open(paths: &[PathBuf], io: Io, validate_cache: bool) -> Result<Self> {
+        Self::open_stoppable(paths, io, validate_cache, &mut || Ok(()))
+    }
+
+    /// As [`Caches::open`]; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
+    pub fn open_stoppable(
+        paths: &[PathBuf],
+        io: Io,
+        validate_cache: bool,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
         if paths.is_empty() {
             return Err(CacheError::option("paths", "at least one cache", "none"));
         }
-        let (list, io) = open_caches(paths, io)?;
+        let list = open_caches(paths, io)?;
         if validate_cache {
-            list.iter().try_for_each(|cache| validate(cache))?;
+            list.iter()
+                .try_for_each(|cache| validate(cache, interrupt))?;
         }
-        Self::new(list, io)
+        Self::new(list)
     }
 
-    fn new(list: Arc<[Arc<Cache>]>, io: Io) -> Result<Self> {
+    fn new(list: Arc<[Arc<Cache>]>) -> Result<Self> {
+        let is_read = list.iter().any(|cache| cache.io() == Io::Pread);
+        let io = if is_read { Io::Pread } else { Io::Mmap };
         let schema = common_schema(&list)?;
-        let rows = Rows::new(list.iter().map(|cache| cache.len()))?;
+        let rows = PhysicalRows::new(list.iter().map(|cache| cache.len()))?;
         Ok(Self {
             list,
             io,
@@ -61,7 +76,7 @@ impl Caches {
             .iter()
             .map(|cache| Arc::new(cache.reopened(Arc::clone(&pool))))
             .collect();
-        Self::new(list, self.io)
+        Self::new(list)
     }
 
     /// The caches in list order.
@@ -69,7 +84,8 @@ impl Caches {
         &self.list
     }
 
-    /// How files are read; resolved.
+    /// [`Io::Pread`] if files of any cache are read, which takes descriptors, otherwise [`Io::Mmap`]. Each cache has an
+    /// engine of its own.
     pub fn io(&self) -> Io {
         self.io
     }
@@ -79,8 +95,31 @@ impl Caches {
         &self.schema
     }
 
+    /// Refuses the samples metadata table to caches with a metadata column of one of its own names, which releases
+    /// before 1.0 wrote. Their samples are read as any other's.
+    ///
+    /// # Errors
+    /// [`CacheError::Weights`] naming the column and the first cache.
+    pub fn check_table(&self) -> Result<()> {
+        let columns = self.schema.columns();
+        let reserved = columns
+            .iter()
+            .find(|column| RESERVED_COLUMNS.contains(&column.name.as_str()));
+        let (Some(column), Some(cache)) = (reserved, self.list.first()) else {
+            return Ok(());
+        };
+        Err(CacheError::Weights {
+            fault: format!(
+                "{}: metadata column `{}` has a name that the samples metadata table uses itself; write the cache again with another name",
+                cache.path().display(),
+                column.name
+            ),
+            rows: Vec::new(),
+        })
+    }
+
     /// All physical samples, numbered.
-    pub fn rows(&self) -> &Rows {
+    pub fn rows(&self) -> &PhysicalRows {
         &self.rows
     }
 
@@ -89,7 +128,8 @@ impl Caches {
         self.rows.sample(row)
     }
 
-    /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not matter.
+    /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not
+    /// matter.
     pub fn contents(&self) -> &Fingerprint {
         self.contents.get_or_init(|| {
             let mut name = Fingerprinter::new("contents");

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::error::{CacheError, Result};
 use crate::format::schema::{ColumnSpec, Schema};
 use crate::store::cache::Cache;
-use crate::store::locality::resolve;
 use crate::store::pool::FilePool;
 use crate::sync::{available_threads, try_map_on_threads};
 use crate::types::Io;
@@ -17,20 +16,17 @@ const CACHES_PER_THREAD: usize = 64;
 /// Opening waits for the file system, not for the processor; more threads than this gain nothing.
 const THREADS_MAX: usize = 8;
 
-/// Opens the caches in the order given. Returns how their files are read beside them.
+/// Opens the caches in the order given.
 ///
 /// # Errors
-/// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice, under
-/// whatever path.
-pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)> {
-    let io = paths.first().map_or(Io::Mmap, |first| resolve(io, first));
+/// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice,
+/// under whatever path.
+pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<Arc<[Arc<Cache>]>> {
     let pool = Arc::new(FilePool::new(io));
     let threads = (paths.len() / CACHES_PER_THREAD)
         .min(available_threads())
         .min(THREADS_MAX);
-    let opened = try_map_on_threads(threads, paths, |path| {
-        Cache::open(path, io, Arc::clone(&pool))
-    })?;
+    let opened = try_map_on_threads(threads, paths, |path| Cache::open(path, Arc::clone(&pool)))?;
     let mut seen = HashMap::with_capacity(paths.len());
     for (position, cache) in opened.iter().enumerate() {
         if let Some(first) = seen.insert(cache.identity(), position) {
@@ -43,7 +39,7 @@ pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<(Arc<[Arc<Cache>]>, Io)>
         }
     }
     let caches: Vec<_> = opened.into_iter().map(Arc::new).collect();
-    Ok((caches.into(), io))
+    Ok(caches.into())
 }
 
 /// The schema that all caches share; a column is nullable if it is in any of them.

@@ -1,11 +1,11 @@
-//! Active rows: row numbers `0..len` and the physical samples they stand for.
+//! Physical rows: numbers `0..len` for all samples of all caches.
 
 use crate::error::{CacheError, Result};
 use crate::types::SampleRef;
 
 /// All samples of all caches, in cache order and sample order.
 #[derive(Debug)]
-pub struct Rows {
+pub struct PhysicalRows {
     /// First row of each cache, and the number of rows at the end.
     starts: Vec<u64>,
     /// For each run of `1 << shift` rows, the cache that holds its first row.
@@ -13,7 +13,7 @@ pub struct Rows {
     shift: u32,
 }
 
-impl Rows {
+impl PhysicalRows {
     /// Rows of caches with these numbers of samples.
     ///
     /// # Errors
@@ -25,20 +25,16 @@ impl Rows {
             total = total
                 .checked_add(count)
                 .filter(|total| i64::try_from(*total).is_ok())
-                .ok_or_else(|| CacheError::Limit {
-                    what: "number of rows".to_owned(),
-                    found: u64::MAX,
-                    limit: i64::MAX as u64,
-                })?;
+                .ok_or_else(|| CacheError::limit("number of rows", u64::MAX, i64::MAX as u64))?;
             starts.push(total);
         }
         let caches = starts.len() as u64 - 1;
         if caches > u64::from(u32::MAX) {
-            return Err(CacheError::Limit {
-                what: "number of caches".to_owned(),
-                found: caches,
-                limit: u64::from(u32::MAX),
-            });
+            return Err(CacheError::limit(
+                "number of caches",
+                caches,
+                u64::from(u32::MAX),
+            ));
         }
         let mut shift = 0;
         while total >> shift > 4 * caches.max(1) {
@@ -133,7 +129,7 @@ mod tests {
             vec![100; 300],
             vec![0, 7],
         ] {
-            let rows = Rows::new(counts.iter().copied()).unwrap();
+            let rows = PhysicalRows::new(counts.iter().copied()).unwrap();
             let naive: Vec<SampleRef> = counts
                 .iter()
                 .enumerate()
@@ -162,6 +158,6 @@ mod tests {
 
     #[test]
     fn too_many_rows_are_refused() {
-        assert!(Rows::new([u64::MAX / 2, u64::MAX / 2]).is_err());
+        assert!(PhysicalRows::new([u64::MAX / 2, u64::MAX / 2]).is_err());
     }
 }

@@ -52,10 +52,11 @@ pub fn table_schema(schema: &Schema) -> SchemaRef {
 /// The whole table in batches.
 ///
 /// # Errors
-/// As [`Cache::metadata`] for a damaged metadata file.
+/// As [`Cache::metadata`] for a damaged metadata file, and as [`Caches::check_table`].
 ///
 /// [`Cache::metadata`]: crate::store::cache::Cache::metadata
 pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Vec<RecordBatch>> {
+    caches.check_table()?;
     let threads = available_threads().min(THREADS_MAX);
     let metadata = try_map_on_threads(threads, caches.list(), |cache| cache.metadata())?;
     let input = arrow_schema(caches.schema());

@@ -12,17 +12,18 @@ use super::weights::{Weights, is_weight};
 use crate::error::Result;
 
 /// Rows and weights of a view of `rows`: one row for each table row, in table order. Any subset, order or repetition; a
-/// table without a column `weight` keeps the weight that the sample's first row has.
+/// table without a column `weight` gives each sample the weight of its first active row.
 ///
 /// # Errors
-/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is not
-/// active here, a weight that is not positive and finite.
+/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is
+/// not active here, a weight that is not positive and finite; and as [`Caches::check_table`].
 pub fn select(
     caches: &Caches,
     rows: &ActiveRows,
     weights: &Weights,
     batches: impl IntoIterator<Item = Result<RecordBatch>>,
 ) -> Result<(ActiveRows, Weights)> {
+    caches.check_table()?;
     let mut lookup = Lookup::new(caches, rows);
     let mut chosen = Vec::new();
     let mut new_weights = Vec::new();
@@ -37,7 +38,10 @@ pub fn select(
             .map(|_| floats(&batch, "weight", table_row))
             .transpose()?;
         for (position, (&cache, &sample)) in cache_ids.iter().zip(sample_ids.iter()).enumerate() {
-            match lookup.find(cache, sample, table_row, |_| true) {
+            // Where its weight is wanted, the first row of a sample must be found, not the one expected here.
+            let is_any = given.is_some() || weights.each().is_none();
+            let hint = if is_any { table_row } else { u64::MAX };
+            match lookup.find(cache, sample, hint, |_| true) {
                 Found::Row(row) => {
                     chosen.push(rows.physical(caches, row as u64)?);
                     let weight = match &given {

@@ -78,11 +78,7 @@ impl Weights {
 /// Number of active rows as a length in memory.
 pub fn row_count(caches: &Caches, rows: &ActiveRows) -> Result<usize> {
     let len = rows.len(caches);
-    usize::try_from(len).map_err(|_| CacheError::Limit {
-        what: "number of rows".to_owned(),
-        found: len,
-        limit: usize::MAX as u64,
-    })
+    usize::try_from(len).map_err(|_| CacheError::limit("number of rows", len, usize::MAX as u64))
 }
 
 /// The rule for one weight.

@@ -24,7 +24,8 @@ const LZ4_RATIO_MAX: usize = 255;
 
 /// Appends the stored form of `payload` to `out`.
 ///
-/// `payload` must be at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes, which the writer checks when it takes a sample.
+/// `payload` must be at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes, which the writer checks when it takes a
+/// sample.
 pub fn store(algorithm: Algorithm, payload: &[u8], out: &mut Vec<u8>) {
     match algorithm {
         Algorithm::None => out.extend_from_slice(payload),

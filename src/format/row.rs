@@ -77,7 +77,7 @@ fn non_finite_value(name: &str) -> Option<f64> {
     }
 }
 
-/// A decoded value; text lies in the arena of its [`Rows`].
+/// A decoded value; text is in the arena of its [`Rows`].
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Null,
@@ -95,12 +95,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Decodes one embedded JSON object and appends its values in column order.
+    /// Decodes one embedded JSON object and appends its values in column order; on an error nothing is appended.
     ///
     /// # Errors
     /// What differs from the schema: a missing, extra, repeated or unsorted key, a value of another type, broken JSON.
     pub fn push(&mut self, schema: &Schema, json: &[u8]) -> Result<(), String> {
-        let kept = self.cells.len();
+        let kept = (self.cells.len(), self.text.len());
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let outcome = RowSeed {
             columns: schema.columns(),
@@ -109,7 +109,8 @@ impl Rows {
         .deserialize(&mut deserializer)
         .and_then(|()| deserializer.end());
         outcome.map_err(|error| {
-            self.cells.truncate(kept);
+            self.cells.truncate(kept.0);
+            self.text.truncate(kept.1);
             format!("metadata that does not match the schema: {error}")
         })
     }

@@ -172,6 +172,12 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("errno", source.raw_os_error())?;
             "CacheIOError"
         }
+        CacheError::Thread { source, .. } => {
+            fields.set_item("path", None::<&str>)?;
+            fields.set_item("action", "start a thread")?;
+            fields.set_item("errno", source.raw_os_error())?;
+            "CacheIOError"
+        }
         CacheError::State {
             fields: differing, ..
         } => {

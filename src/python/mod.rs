@@ -15,6 +15,7 @@ mod signals;
 mod source;
 mod state;
 mod writer;
+mod writer_config;
 
 use pyo3::pymodule;
 

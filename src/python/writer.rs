@@ -8,17 +8,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
-use serde::Deserialize;
 
 use super::errors::to_pyerr;
 use super::ingest::{Fault, Ingest};
 use super::signals::{Stopped, stoppable};
 use super::source::{Source, describe};
+use super::writer_config as config;
 use crate::error::{CacheError, Result};
-use crate::format::compression::Algorithm;
-use crate::format::manifest::Compression;
-use crate::store::cache::Cache;
-use crate::store::locality;
+use crate::store::cache::{Cache, read_manifest};
 use crate::store::lock::CacheLock;
 use crate::store::pool::FilePool;
 use crate::store::validate::validate;
@@ -27,33 +24,6 @@ use crate::types::Io;
 use crate::writer::profiler::{Profile, Stage};
 use crate::writer::progress::Progress;
 use crate::writer::{CacheWriter, WriteRequest, WriterOptions};
-
-/// `WriterConfig` as it crosses into Rust: once, as JSON.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WriterConfig {
-    prefetch_size: u64,
-    num_threads: u64,
-    max_shard_bytes: u64,
-    shard_compression: CompressionConfig,
-    show_progress: bool,
-    validate_cache: bool,
-    profiler: ProfilerConfig,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CompressionConfig {
-    algo: Algorithm,
-    ratio: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ProfilerConfig {
-    enabled: bool,
-    path: PathBuf,
-}
 
 /// Everything that the sources of one call share.
 struct Job {
@@ -87,38 +57,25 @@ pub fn write_cache(
     writer_config: &str,
     reuse_existing: bool,
 ) -> PyResult<Vec<Outcome>> {
-    let config: WriterConfig = serde_json::from_str(writer_config).map_err(|error| {
-        let expected = "the fields of WriterConfig";
-        to_pyerr(CacheError::option("writer_config", expected, error))
-    })?;
-    let options = WriterOptions::new(
-        config.prefetch_size,
-        config.num_threads,
-        config.max_shard_bytes,
-        Compression {
-            algo: config.shard_compression.algo,
-            ratio: config.shard_compression.ratio,
-        },
-    )
-    .map_err(to_pyerr)?;
+    let config = config::parse(writer_config).map_err(to_pyerr)?;
     let job = Job {
         base,
-        options,
+        options: config.options,
         reuse: reuse_existing,
         validate: config.validate_cache,
-        timed: config.profiler.enabled,
+        timed: config.profile_path.is_some(),
         profile: Arc::default(),
     };
     let mut progress = Progress::new(sources.len() as u64, config.show_progress);
     let outcome = write_all(py, sources, &job, &mut progress);
     progress.finish();
-    if config.profiler.enabled {
+    if let Some(profile_path) = config.profile_path {
         let status = match &outcome {
             Ok(outcomes) if outcomes.iter().all(|(success, ..)| *success) => "ok",
             Ok(_) => "failed",
             Err(_) => "interrupted",
         };
-        if let Err(error) = job.profile.write_report(&config.profiler.path, status) {
+        if let Err(error) = job.profile.write_report(&profile_path, status) {
             warn(py, &error)?;
         }
     }
@@ -327,7 +284,9 @@ impl Job {
             .into());
         }
         let version = source.version.as_deref();
-        let checked = stoppable(py, |_| check_existing(path, version, self.validate));
+        let checked = stoppable(py, |interrupt| {
+            check_existing(path, version, self.validate, interrupt)
+        });
         checked.map_err(|stopped| match stopped {
             Stopped::Failed(error) => Fault::Unusable(error),
             stopped => stopped.into(),
@@ -339,11 +298,16 @@ impl Job {
     }
 }
 
-/// Opens a cache that is to be reused, and checks that it holds the wanted version; in full if asked to.
-fn check_existing(path: &Path, version: Option<&str>, in_full: bool) -> Result<()> {
-    let io = locality::resolve(Io::Auto, path);
-    let cache = Cache::open(path, io, Arc::new(FilePool::new(io)))?;
-    let found = cache.manifest().source_version.as_deref();
+/// Checks that a cache to be reused has a sound manifest and holds the wanted version; in full if asked to. Whether its
+/// files are there is seen when it is opened.
+fn check_existing(
+    path: &Path,
+    version: Option<&str>,
+    in_full: bool,
+    interrupt: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let manifest = read_manifest(path)?;
+    let found = manifest.source_version.as_deref();
     if let Some(expected) = version
         && found != Some(expected)
     {
@@ -354,7 +318,8 @@ fn check_existing(path: &Path, version: Option<&str>, in_full: bool) -> Result<(
         });
     }
     if in_full {
-        validate(&cache)?;
+        let cache = Cache::open(path, Arc::new(FilePool::new(Io::Auto)))?;
+        validate(&cache, interrupt)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::chunk::Chunk;
 use super::loader::{Loader, Placement};
 use super::pipeline::{Pipeline, Run};
 use crate::error::Result;
+use crate::limits::RUNS_MAX;
 use crate::store::cache::Cache;
 
 /// Batches, loaded ahead by worker threads. Dropping it stops them.
@@ -16,8 +17,8 @@ pub struct BatchReader {
 }
 
 impl BatchReader {
-    /// Starts loading `runs`, one batch each. About `prefetch_size` samples are in flight, and at least one batch for each
-    /// worker.
+    /// Starts loading `runs`, one batch each. At most `prefetch_size` samples are in flight, in at most [`RUNS_MAX`]
+    /// batches; but always one batch more than there are workers.
     ///
     /// # Errors
     /// [`crate::error::CacheError::Option`] for an option outside its range.
@@ -28,7 +29,9 @@ impl BatchReader {
         options: ReaderOptions,
     ) -> Result<Self> {
         options.check()?;
-        let depth = (options.prefetch_size / batch_size.max(1)).max(options.num_workers + 1);
+        let depth = (options.prefetch_size / batch_size.max(1))
+            .min(RUNS_MAX)
+            .max(options.num_workers + 1);
         let loader = || {
             Loader::new(
                 Arc::clone(caches),
@@ -36,6 +39,7 @@ impl BatchReader {
                 options.verify,
                 Placement::InChunk,
             )
+            .among(options.num_workers)
         };
         let mut reader = Self {
             runs,

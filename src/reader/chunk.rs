@@ -32,6 +32,13 @@ pub(super) enum Payload {
     },
 }
 
+/// How much a chunk held before a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    bytes: usize,
+    shards: usize,
+}
+
 /// One sample of a chunk, borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
@@ -83,7 +90,8 @@ impl Chunk {
         &self.samples
     }
 
-    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the other.
+    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the
+    /// other.
     pub fn offsets(&self) -> Option<Vec<i64>> {
         let mut offsets = Vec::with_capacity(self.payloads.len() + 1);
         let mut next = 0;
@@ -167,6 +175,20 @@ impl Chunk {
             self.shards.len() - 1
         });
         Payload::Mapped { shard, start, end }
+    }
+
+    /// Forgets what was held or mapped since the last [`Chunk::push`], after a sample that could not be completed.
+    pub(super) fn give_up(&mut self, before: Before) {
+        self.bytes.truncate(before.bytes);
+        self.shards.truncate(before.shards);
+    }
+
+    /// How much is held now, for [`Chunk::give_up`].
+    pub(super) fn before(&self) -> Before {
+        Before {
+            bytes: self.bytes.len(),
+            shards: self.shards.len(),
+        }
     }
 
     /// Completes a sample whose metadata was pushed to [`Chunk::rows`].

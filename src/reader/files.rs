@@ -21,9 +21,9 @@ pub struct Tables {
 pub struct TableFiles(Memory<u32, Tables>);
 
 impl TableFiles {
-    /// A memory suited to files read with `io`.
-    pub fn new(io: Io) -> Self {
-        Self(Memory::new(slots(io)))
+    /// A memory suited to files read with `io` by one of `readers`.
+    pub fn new(io: Io, readers: usize) -> Self {
+        Self(Memory::new(slots(io, readers)))
     }
 
     /// Index and checksums of cache number `number`.
@@ -43,9 +43,9 @@ impl TableFiles {
 pub struct ShardFiles(Memory<(u32, u64), Arc<FileReader>>);
 
 impl ShardFiles {
-    /// A memory suited to files read with `io`.
-    pub fn new(io: Io) -> Self {
-        Self(Memory::new(slots(io)))
+    /// A memory suited to files read with `io` by one of `readers`.
+    pub fn new(io: Io, readers: usize) -> Self {
+        Self(Memory::new(slots(io, readers)))
     }
 
     /// Shard `shard` of cache number `number`.
@@ -58,9 +58,19 @@ impl ShardFiles {
     }
 }
 
+/// Descriptors that the memories of all readers together hold, beside those of the pool: both fit half of the usual
+/// limit of 1024. More than 128 readers hold more, since each needs three for the record in its hands.
+const DESCRIPTORS: usize = 384;
+/// Descriptors of one slot of both memories: index, checksums, shard.
+const SLOT_DESCRIPTORS: usize = 3;
+
 /// Descriptors are scarcer than maps.
-fn slots(io: Io) -> usize {
-    if io == Io::Pread { 8 } else { 256 }
+fn slots(io: Io, readers: usize) -> usize {
+    if io == Io::Pread {
+        (DESCRIPTORS / SLOT_DESCRIPTORS / readers.max(1)).clamp(1, 8)
+    } else {
+        256
+    }
 }
 
 /// Direct-mapped: two keys that want one slot replace each other.
@@ -85,5 +95,20 @@ impl<K: PartialEq + Copy, V> Memory<K, V> {
             .as_ref()
             .map(|(_, value)| value)
             .ok_or_else(|| CacheError::internal("a file was forgotten as it was opened"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_share_a_number_of_descriptors() {
+        for readers in 1..=128 {
+            let slots = slots(Io::Pread, readers);
+            assert!(slots > 0 && slots * readers * SLOT_DESCRIPTORS <= DESCRIPTORS);
+        }
+        assert_eq!([1, 16, 17, 1024].map(|n| slots(Io::Pread, n)), [8, 8, 7, 1]);
+        assert_eq!(slots(Io::Mmap, 1024), 256);
     }
 }

@@ -30,21 +30,33 @@ pub struct Loader {
     caches: Arc<[Arc<Cache>]>,
     verify: Verify,
     placement: Placement,
+    io: Io,
     tables: TableFiles,
     shards: ShardFiles,
     scratch: Vec<u8>,
 }
 
 impl Loader {
-    /// A loader for `caches`, opened with `io`, that verifies as `verify` says.
+    /// A loader for `caches` that verifies as `verify` says. `io` is [`Io::Pread`] if any of them is read that way, and
+    /// limits the files held open.
     pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify, placement: Placement) -> Self {
         Self {
             caches,
             verify,
             placement,
-            tables: TableFiles::new(io),
-            shards: ShardFiles::new(io),
+            tables: TableFiles::new(io, 1),
+            shards: ShardFiles::new(io, 1),
+            io,
             scratch: Vec::new(),
+        }
+    }
+
+    /// The same loader, one of `readers` that run at a time and share the descriptors of the process.
+    pub fn among(self, readers: usize) -> Self {
+        Self {
+            tables: TableFiles::new(self.io, readers),
+            shards: ShardFiles::new(self.io, readers),
+            ..self
         }
     }
 
@@ -77,7 +89,8 @@ impl Loader {
         let (json, stored) = envelope::split(record).map_err(fault)?;
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
-        let payload = match compression(cache, row) {
+        let before = chunk.before();
+        let held = match compression(cache, row) {
             Algorithm::None
                 if self.placement == Placement::InFile
                     && stored.len() > COPY_MAX
@@ -85,9 +98,9 @@ impl Loader {
             {
                 let end = usize::try_from(row.offset + row.byte_len)
                     .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
-                chunk.map(shard, end - stored.len(), end)
+                Ok(chunk.map(shard, end - stored.len(), end))
             }
-            Algorithm::None => chunk.hold_copy(stored),
+            Algorithm::None => Ok(chunk.hold_copy(stored)),
             algorithm => {
                 let len = payload_len(algorithm, stored).map_err(fault)?;
                 if len as u64 > PAYLOAD_BYTES_MAX {
@@ -95,14 +108,23 @@ impl Loader {
                         "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
                     )));
                 }
-                chunk
-                    .hold(len, |out| restore_into(algorithm, stored, out))
-                    .map_err(fault)?
+                chunk.hold(len, |out| restore_into(algorithm, stored, out))
             }
         };
-        chunk.rows().push(schema, json).map_err(fault)?;
-        chunk.push(sample, payload);
-        Ok(())
+        let completed = held.and_then(|payload| {
+            chunk.rows().push(schema, json)?;
+            Ok(payload)
+        });
+        match completed {
+            Ok(payload) => {
+                chunk.push(sample, payload);
+                Ok(())
+            }
+            Err(found) => {
+                chunk.give_up(before);
+                Err(fault(found))
+            }
+        }
     }
 }
 

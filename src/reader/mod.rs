@@ -20,7 +20,8 @@ pub use samples::SampleReader;
 use crate::error::Result;
 use crate::types::SampleRef;
 
-/// The samples of an epoch by position.
+/// The samples of an epoch by position. A plan does not change: every call gives the same answers, in whatever order
+/// and from whatever thread the positions are asked for.
 pub trait Plan: Send + Sync {
     /// Number of positions.
     fn len(&self) -> u64;
@@ -30,6 +31,10 @@ pub trait Plan: Send + Sync {
         self.len() == 0
     }
 
-    /// Replaces `out` with the samples at positions `start..start + count`, all below [`Plan::len`].
+    /// Replaces the contents of `out` with the samples at positions `start..start + count`, in that order. All of them
+    /// must be below [`Plan::len`].
+    ///
+    /// # Errors
+    /// Those of the plan; `out` then holds nothing to rely on.
     fn fill(&self, start: u64, count: usize, out: &mut Vec<SampleRef>) -> Result<()>;
 }

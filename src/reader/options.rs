@@ -13,7 +13,7 @@ pub struct ReaderOptions {
     pub num_workers: usize,
     /// What is compared with its checksum.
     pub verify: Verify,
-    /// How files are read; resolved.
+    /// [`Io::Pread`] if files of any cache are read that way; each cache knows how its own are.
     pub io: Io,
 }
 

@@ -8,7 +8,7 @@ use super::loader::{Loader, Placement};
 use super::pipeline::{Pipeline, Run};
 use super::{Plan, ReaderOptions};
 use crate::error::{CacheError, Result};
-use crate::limits::{CHUNK_BYTES_TARGET, CHUNK_SAMPLES_MAX};
+use crate::limits::{CHUNK_BYTES_TARGET, CHUNK_SAMPLES_MAX, RUNS_MAX};
 use crate::store::cache::Cache;
 
 /// Samples of a plan in order, loaded ahead by worker threads. Dropping it stops them.
@@ -47,6 +47,7 @@ impl SampleReader {
                 options.verify,
                 Placement::InFile,
             )
+            .among(workers)
         };
         let mut reader = Self {
             plan,
@@ -56,15 +57,15 @@ impl SampleReader {
             held: 0,
             in_flight: 0,
             run_len: 1,
-            pipeline: Pipeline::start(workers, options.prefetch_size, loader)?,
+            pipeline: Pipeline::start(workers, runs(options.prefetch_size), loader)?,
             failure: None,
         };
         reader.schedule()?;
         Ok(reader)
     }
 
-    /// The next samples in order, or `None` after the last; a sample that cannot be read is reported in its place, after
-    /// the samples before it, and ends the iteration.
+    /// The next samples in order, or `None` after the last; a sample that cannot be read is reported in its place,
+    /// after the samples before it, and ends the iteration.
     ///
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.
     ///
@@ -130,8 +131,8 @@ impl SampleReader {
         Ok(())
     }
 
-    /// Makes later runs longer until a chunk holds enough bytes, so that small samples cost few wake-ups and large ones are
-    /// spread over the workers.
+    /// Makes later runs longer until a chunk holds enough bytes, so that small samples cost few wake-ups and large ones
+    /// are spread over the workers.
     fn adapt(&mut self, chunk: &Chunk) {
         let mean = chunk.payload_bytes() / chunk.len().max(1);
         let by_bytes = CHUNK_BYTES_TARGET / mean.max(1);
@@ -140,5 +141,24 @@ impl SampleReader {
             .min(by_bytes)
             .min(by_window)
             .clamp(1, CHUNK_SAMPLES_MAX);
+    }
+}
+
+/// Runs that may be out at once for a window of `prefetch_size` samples.
+fn runs(prefetch_size: usize) -> usize {
+    prefetch_size
+        .div_ceil(CHUNK_SAMPLES_MAX)
+        .max(RUNS_MAX)
+        .min(prefetch_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_runs_fill_the_window_and_short_ones_are_few() {
+        assert_eq!([1, 64, 1024, 65_536].map(runs), [1, 64, 1024, 1024]);
+        assert_eq!(runs(1 << 20), 16_384);
     }
 }

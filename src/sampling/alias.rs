@@ -32,10 +32,12 @@ impl AliasTable {
     /// Builds the table in O(rows). Weights are finite and not negative, one at least positive; a row of weight zero is
     /// never drawn. Equal input gives equal bits on every platform.
     pub fn build(weights: &[f64]) -> Result<Self> {
-        let rows = u32::try_from(weights.len()).map_err(|_| CacheError::Limit {
-            what: "the number of rows drawn by weight".to_owned(),
-            found: weights.len() as u64,
-            limit: WEIGHTED_ROWS_MAX,
+        let rows = u32::try_from(weights.len()).map_err(|_| {
+            CacheError::limit(
+                "the number of rows drawn by weight",
+                weights.len() as u64,
+                WEIGHTED_ROWS_MAX,
+            )
         })?;
         weights::check(weights, true)?;
         Ok(Self {

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::alias::AliasTable;
 use super::permutation::{PASSES_MAX, Permutation, ROWS_MAX};
@@ -16,7 +16,7 @@ use super::quota::QuotaTable;
 use super::{uniform, weights};
 use crate::error::{CacheError, Result};
 use crate::limits::WEIGHTED_ROWS_MAX;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// How an epoch goes through the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,11 +178,11 @@ fn limit(what: &str, found: u64, limit: u64) -> Result<()> {
     if found <= limit {
         return Ok(());
     }
-    Err(CacheError::Limit {
-        what: format!("the number of {what}"),
+    Err(CacheError::limit(
+        format!("the number of {what}"),
         found,
         limit,
-    })
+    ))
 }
 
 /// The order of one epoch: position to row, in constant time wherever one starts. May be shared between threads.

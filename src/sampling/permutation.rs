@@ -98,11 +98,7 @@ fn within(what: &str, found: u64, limit: u64) -> Result<()> {
     if found <= limit {
         return Ok(());
     }
-    Err(CacheError::Limit {
-        what: what.to_owned(),
-        found,
-        limit,
-    })
+    Err(CacheError::limit(what, found, limit))
 }
 
 /// Fisher-Yates from the front: place k receives one of the rows not yet placed, by draw k of the pass.

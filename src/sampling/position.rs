@@ -42,11 +42,11 @@ impl Split {
         }
         let global = batch.checked_mul(world).filter(|&rows| rows <= 1 << 62);
         if global.is_none() || len > 1 << 62 {
-            return Err(CacheError::Limit {
-                what: "the number of rows of a step on all ranks, or of an epoch,".to_owned(),
-                found: batch.saturating_mul(world).max(len),
-                limit: 1 << 62,
-            });
+            return Err(CacheError::limit(
+                "the number of rows of a step on all ranks, or of an epoch,",
+                batch.saturating_mul(world).max(len),
+                1 << 62,
+            ));
         }
         Ok(Self {
             len,

@@ -63,11 +63,11 @@ impl QuotaTable {
             ("draws of an epoch", draws, DRAWS_MAX),
         ] {
             if found > limit {
-                return Err(CacheError::Limit {
-                    what: format!("the number of {what}"),
+                return Err(CacheError::limit(
+                    format!("the number of {what}"),
                     found,
                     limit,
-                });
+                ));
             }
         }
         let fraction = draws.leading_zeros().min(32);

@@ -2,21 +2,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
 use super::file::{FileReader, Purpose};
 use super::folder::{Folder, Identity, file_len};
 use super::pool::{FilePool, FileSlot};
+use super::verify::{RecordPlace, Verified, check_crc32c, check_sha256};
 use crate::error::{CacheError, Result};
-use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
 use crate::format::index::{IndexRow, ROW_BYTES};
-use crate::format::manifest::{CHECKSUM_BYTES, Manifest, ShardEntry};
+use crate::format::manifest::{Manifest, ShardEntry};
 use crate::format::{metadata, names};
 use crate::limits::MANIFEST_BYTES_MAX;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::types::{Io, Verify};
 
 /// An open cache. Shared by every reader of the process, so that a record is verified once, not once per reader.
@@ -34,24 +33,15 @@ pub struct Cache {
     metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
 }
 
-/// What this process has compared with its checksum so far.
-#[derive(Debug, Default)]
-struct Verified {
-    /// One bit per record, allocated at the first check.
-    records: OnceLock<Box<[AtomicU64]>>,
-    /// Whole files, for caches without record checksums: the index, then the shards; locked while one is hashed.
-    files: Mutex<Vec<bool>>,
-}
-
 impl Cache {
     /// Opens the cache at `path`: reads the manifest and checks that every file is there with its length.
     ///
-    /// `io` must be resolved, not [`Io::Auto`].
+    /// Its files are read as `pool` says, and kept open by it.
     ///
     /// # Errors
-    /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for a
-    /// bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
-    pub fn open(path: &Path, io: Io, pool: Arc<FilePool>) -> Result<Self> {
+    /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for
+    /// a bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
+    pub fn open(path: &Path, pool: Arc<FilePool>) -> Result<Self> {
         let folder = open_folder(path)?;
         let manifest = manifest_in(&folder, path)?;
         let check =
@@ -70,6 +60,7 @@ impl Cache {
             .stat(names::METADATA)?
             .check_file(&path.join(names::METADATA))?;
         let identity = folder.identity()?;
+        let io = pool.engine(path, &identity);
         Ok(Self {
             path: path.to_path_buf(),
             identity,
@@ -117,6 +108,11 @@ impl Cache {
     /// What tells the cache directory from any other, whatever path leads to it.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// How its files are read; resolved.
+    pub fn io(&self) -> Io {
+        self.io
     }
 
     /// The manifest.
@@ -190,7 +186,8 @@ impl Cache {
     /// The index row of `sample`, checked against the manifest.
     ///
     /// # Errors
-    /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside its shard.
+    /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside
+    /// its shard.
     pub fn index_row(&self, index: &FileReader, sample: u64) -> Result<IndexRow> {
         if sample >= self.len() {
             return Err(CacheError::OutOfRange {
@@ -238,8 +235,9 @@ impl Cache {
 
     /// Compares a record with its checksum, as often as `verify` asks.
     ///
-    /// Caches of published releases have no record checksums: their index and each shard are hashed as a whole the first
-    /// time they are needed.
+    /// Caches of published releases have no record checksums: their index and each shard are hashed as a whole, once in
+    /// this process, the first time they are needed; [`Verify::Always`] means that too. A record whose shard another
+    /// thread is hashing waits for it; records of other shards do not.
     ///
     /// # Errors
     /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] with both values.
@@ -255,62 +253,23 @@ impl Cache {
         if verify == Verify::Never {
             return Ok(());
         }
-        let Some(checksums) = checksums else {
-            return self.verify_whole(index, shard, row.shard);
-        };
-        let bits = self.verified.records.get_or_init(|| {
-            let words = self.len().div_ceil(64);
-            (0..words).map(|_| AtomicU64::new(0)).collect()
-        });
-        let word = usize::try_from(sample / 64)
-            .ok()
-            .and_then(|word| bits.get(word));
-        let bit = 1 << (sample % 64);
-        if verify == Verify::First
-            && word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
-        {
-            return Ok(());
-        }
-        let mut scratch = Vec::new();
-        let stored = checksums.view(sample * CHECKSUM_BYTES, CHECKSUM_BYTES, &mut scratch)?;
-        let stored: [u8; CHECKSUM_BYTES as usize] = stored
-            .try_into()
-            .map_err(|_| CacheError::internal("a checksum of another length"))?;
-        let expected = Crc32c(u32::from_le_bytes(stored));
-        let found = Crc32c::of_record(record, sample);
-        if found != expected {
-            return Err(CacheError::DamagedRecord {
-                path: shard.path().to_path_buf(),
-                sample_id: sample,
-                offset: row.offset,
-                subject: "checksum of the record".to_owned(),
-                expected: format!("crc32c {expected}"),
-                found: format!("crc32c {found}"),
-            });
-        }
-        if let Some(word) = word {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn verify_whole(&self, index: &FileReader, shard: &FileReader, number: u64) -> Result<()> {
-        let mut done = lock(&self.verified.files);
-        done.resize(self.manifest.shards.len() + 1, false);
-        let entry = self.shard_entry(number)?.0;
-        let position = usize::try_from(number)
-            .unwrap_or(usize::MAX)
-            .saturating_add(1);
-        for (slot, file, expected) in [
-            (0, index, self.manifest.index_sha256),
-            (position, shard, entry.sha256),
-        ] {
-            if let Some(done) = done.get_mut(slot).filter(|done| !**done) {
-                check_sha256(file, expected)?;
-                *done = true;
+        match checksums {
+            Some(checksums) => {
+                let at = RecordPlace {
+                    shard: shard.path(),
+                    sample,
+                    offset: row.offset,
+                };
+                self.verified
+                    .record(self.len(), at, record, checksums, verify)
+            }
+            None => {
+                let expected = self.shard_entry(row.shard)?.0.sha256;
+                let shards = self.manifest.shards.len();
+                self.verified.index(index, self.manifest.index_sha256)?;
+                self.verified.shard(shards, row.shard, shard, expected)
             }
         }
-        Ok(())
     }
 
     /// The metadata table, in batches that point into the file; checked against the manifest the first time.
@@ -326,7 +285,7 @@ impl Cache {
         let file = FileReader::open(&path, file_len(&path)?, self.io, Purpose::Table)?;
         match self.manifest.metadata_crc32c {
             Some(expected) => check_crc32c(&file, expected)?,
-            None => check_sha256(&file, self.manifest.metadata_sha256)?,
+            None => check_sha256(&file, self.manifest.metadata_sha256, &mut || Ok(()))?,
         }
         let batches = metadata::decode(
             &file.into_buffer()?,
@@ -376,37 +335,4 @@ fn manifest_in(folder: &Folder, path: &Path) -> Result<Manifest> {
         _ => CacheError::io("read", &file, error),
     })??;
     Manifest::parse(&file, &text)
-}
-
-/// Compares a whole file with its SHA-256.
-pub fn check_sha256(file: &FileReader, expected: Sha256Digest) -> Result<()> {
-    let mut hasher = Sha256Hasher::default();
-    file.for_each_piece(|piece| hasher.update(piece))?;
-    let found = hasher.finish();
-    if found == expected {
-        return Ok(());
-    }
-    let (expected, found) = (format!("sha256 {expected}"), format!("sha256 {found}"));
-    Err(CacheError::damaged(
-        file.path(),
-        "checksum of the file",
-        expected,
-        found,
-    ))
-}
-
-fn check_crc32c(file: &FileReader, expected: Crc32c) -> Result<()> {
-    let mut hasher = Crc32cHasher::default();
-    file.for_each_piece(|piece| hasher.update(piece))?;
-    let found = hasher.finish();
-    if found == expected {
-        return Ok(());
-    }
-    let (expected, found) = (format!("crc32c {expected}"), format!("crc32c {found}"));
-    Err(CacheError::damaged(
-        file.path(),
-        "checksum of the file",
-        expected,
-        found,
-    ))
 }

@@ -11,8 +11,8 @@ use crate::types::Io;
 /// Tables up to this length are read whole instead of being read row by row, in bytes.
 const WHOLE_MAX: u64 = 8 << 20;
 
-/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of which
-/// a process may have 65,530.
+/// Tables up to this length are read whole even where files are mapped, in bytes: that is cheaper than a mapping, of
+/// which a process may have 65,530.
 const UNMAPPED_MAX: u64 = 64 << 10;
 
 /// An open file whose length was checked.
@@ -43,7 +43,8 @@ impl FileReader {
     /// Opens a file that must be `expected_len` bytes long.
     ///
     /// # Errors
-    /// [`CacheError::DamagedFile`] if it is missing, no regular file, or of another length; [`CacheError::Io`] otherwise.
+    /// [`CacheError::DamagedFile`] if it is missing, no regular file, or of another length; [`CacheError::Io`]
+    /// otherwise.
     pub fn open(path: &Path, expected_len: u64, io: Io, purpose: Purpose) -> Result<Self> {
         let file = open_for_reading(path).map_err(|error| open_fault(path, error))?;
         let metadata = file
@@ -82,6 +83,11 @@ impl FileReader {
         self.len == 0
     }
 
+    /// Whether the file takes one of the process's descriptors as long as it is open.
+    pub fn holds_descriptor(&self) -> bool {
+        matches!(self.bytes, Source::Positional(_))
+    }
+
     /// The whole file as memory, if that is how it is held.
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.bytes {
@@ -116,14 +122,14 @@ impl FileReader {
         }
     }
 
-    /// Calls `visit` with the whole file, piece by piece.
-    pub fn for_each_piece(&self, mut visit: impl FnMut(&[u8])) -> Result<()> {
+    /// Calls `visit` with the whole file, piece by piece; its first error ends the reading and is returned.
+    pub fn for_each_piece(&self, mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         const PIECE: u64 = 4 << 20;
         let mut scratch = Vec::new();
         let mut offset = 0;
         while offset < self.len {
             let len = PIECE.min(self.len - offset);
-            visit(self.view(offset, len, &mut scratch)?);
+            visit(self.view(offset, len, &mut scratch)?)?;
             offset += len;
         }
         Ok(())
@@ -142,11 +148,8 @@ impl FileReader {
 }
 
 fn usize_len(len: u64) -> Result<usize> {
-    usize::try_from(len).map_err(|_| CacheError::Limit {
-        what: "bytes read at once".to_owned(),
-        found: len,
-        limit: usize::MAX as u64,
-    })
+    usize::try_from(len)
+        .map_err(|_| CacheError::limit("bytes read at once", len, usize::MAX as u64))
 }
 
 fn slice(bytes: &[u8], start: u64, end: u64) -> Result<&[u8]> {

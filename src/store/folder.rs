@@ -12,6 +12,18 @@ use crate::error::{CacheError, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(#[cfg(unix)] (u64, u64), #[cfg(not(unix))] PathBuf);
 
+impl Identity {
+    /// Number of the file system that the directory lies on, where the platform has one.
+    pub fn device(&self) -> Option<u64> {
+        #[cfg(unix)]
+        {
+            Some(self.0.0)
+        }
+        #[cfg(not(unix))]
+        None
+    }
+}
+
 /// What lies under a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
@@ -191,11 +203,7 @@ impl Folder {
         }
         if found.len > limit {
             let what = format!("length of {}", path.display());
-            return Ok(Err(CacheError::Limit {
-                what,
-                found: found.len,
-                limit,
-            }));
+            return Ok(Err(CacheError::limit(what, found.len, limit)));
         }
         let mut bytes = vec![0; usize::try_from(found.len).unwrap_or(0)];
         file.read_exact(&mut bytes)?;

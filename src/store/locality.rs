@@ -15,7 +15,7 @@ pub fn resolve(io: Io, path: &Path) -> Io {
 
 /// Magic numbers of statfs(2) for file systems whose storage can vanish under a mapping.
 #[cfg(target_os = "linux")]
-const NETWORK_MAGICS: [u64; 8] = [
+const NETWORK_MAGICS: [u64; 13] = [
     0x6969,      // NFS
     0xff53_4d42, // CIFS
     0xfe53_4d42, // SMB2
@@ -24,6 +24,11 @@ const NETWORK_MAGICS: [u64; 8] = [
     0x0102_1997, // 9p
     0x00c3_6400, // Ceph
     0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x5346_414f, // AFS
+    0x7461_636f, // OCFS2
+    0x7375_7245, // Coda
 ];
 
 #[cfg(target_os = "linux")]

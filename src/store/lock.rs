@@ -1,14 +1,13 @@
 //! One writer per cache, across processes and threads, by an advisory lock on a hidden file beside the cache.
 //!
-//! The lock is not part of durability, so it uses the operating system directly and not [`super::vfs`]: a simulated disk
-//! has no other processes. It keeps writers from doing the same work twice and tells whose staging directories are dead.
-//! It is not what keeps two writers from replacing each other's cache; the no-replace rename is.
+//! The lock is not part of durability, so it uses the operating system directly and not [`super::vfs`]: a simulated
+//! disk has no other processes. It keeps writers from doing the same work twice and tells whose staging directories are
+//! dead. It is not what keeps two writers from replacing each other's cache; the no-replace rename is.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -77,7 +76,7 @@ impl CacheLock {
                 Attempt::Held(lock) => return Ok(lock),
                 Attempt::Busy(holder) => tick(&holder)?,
             }
-            thread::sleep(pause);
+            crate::sync::pause(pause);
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }

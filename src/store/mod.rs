@@ -9,4 +9,5 @@ mod map;
 pub mod pool;
 pub mod publish;
 pub mod validate;
+pub mod verify;
 pub mod vfs;

@@ -1,18 +1,18 @@
 //! Publication of a cache directory: staged out of sight, made durable, then given its name in one step.
 //!
-//! The staging directory is a hidden sibling `.<name>.tmp-<pid>-<random>`, so it is on the same file system and no reader
-//! takes it for a cache. See `docs/durability.md` for what holds after each call.
+//! The staging directory is a hidden sibling `.<name>.tmp-<pid>-<random>`, so it is on the same file system and no
+//! reader takes it for a cache. See `docs/durability.md` for what holds after each call.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::lock::CacheLock;
 use super::vfs::{Vfs, VfsFile, create_dirs, sync_name_of};
 use crate::error::{CacheError, Result};
-use crate::sync::lock as locked;
+use crate::sync::{Mutex, lock as locked};
 
 /// The action of the one [`CacheError::Io`] after which a cache has its name all the same: complete, but not known to
 /// outlive a loss of power.
@@ -21,8 +21,8 @@ pub const PUBLISHED_IN_DOUBT: &str = "make the published cache durable (it is co
 /// A cache being written, not yet visible under its name.
 ///
 /// Files may be created and written from many threads. Dropped without [`Staging::publish`], it removes what it staged
-/// and then releases the lock; an error of that removal is not reported, but makes the next writer of this cache look for
-/// the remains. A copy in a forked child removes nothing.
+/// and then releases the lock; an error of that removal is not reported, but makes the next writer of this cache look
+/// for the remains. A copy in a forked child removes nothing.
 #[derive(Debug)]
 pub struct Staging {
     vfs: Arc<dyn Vfs>,
@@ -108,8 +108,8 @@ impl Staging {
         })
     }
 
-    /// Takes a file out of the cache again, to be read and then removed: its name is free for another file, and its bytes
-    /// are not made durable.
+    /// Takes a file out of the cache again, to be read and then removed: its name is free for another file, and its
+    /// bytes are not made durable.
     pub fn withdraw(&self, file: StagedFile) -> Result<Withdrawn> {
         let StagedFile { file, path, .. } = file;
         drop(file);
@@ -292,8 +292,8 @@ pub fn sweep_stale(
         let remove = if is_ours(entry, &dead) {
             path.clone()
         } else if is_ours(entry, &staged) {
-            // Renamed first: should a network file system ever grant its lock twice, a live writer then fails cleanly at
-            // its next operation and cannot publish a directory that is half removed.
+            // Renamed first: should a network file system ever grant its lock twice, a live writer then fails cleanly
+            // at its next operation and cannot publish a directory that is half removed.
             let aside = base.join(format!("{dead}{}", unique()));
             vfs.rename_noreplace(&path, &aside)
                 .map_err(|error| CacheError::io("set aside stale directory", &path, error))?;

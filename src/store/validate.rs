@@ -1,61 +1,113 @@
 //! The full check of a cache: every file against its hash, every record against its checksum and the metadata table.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 
-use super::cache::{Cache, check_sha256};
+use super::cache::Cache;
 use super::file::{FileReader, Purpose};
+use super::verify::check_sha256;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
+use crate::format::compression::Algorithm;
 use crate::format::row::Rows;
 use crate::format::{compression, envelope, names};
 use crate::types::{Io, Verify};
 
+/// How often the caller is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// Reads the whole cache and compares everything that is stored twice.
+///
+/// `interrupt` is called at the beginning, then about every 50 ms; its error ends the check and is returned.
 ///
 /// # Errors
 /// The first damage found, as [`CacheError::DamagedFile`] or [`CacheError::DamagedRecord`].
-pub fn validate(cache: &Cache) -> Result<()> {
+pub fn validate(cache: &Cache, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let mut asked = None;
+    let mut pause = || {
+        if asked.is_some_and(|asked: Instant| asked.elapsed() < PATIENCE) {
+            return Ok(());
+        }
+        asked = Some(Instant::now());
+        interrupt()
+    };
+    pause()?;
+    check(cache, &mut pause)
+}
+
+fn check(cache: &Cache, pause: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let manifest = cache.manifest();
     let index = cache.index()?;
-    check_sha256(&index, manifest.index_sha256)?;
+    check_sha256(&index, manifest.index_sha256, pause)?;
     let checksums = cache.checksums()?;
     if let (Some(file), Some(entry)) = (&checksums, &manifest.record_checksums) {
-        check_sha256(file, entry.sha256)?;
+        check_sha256(file, entry.sha256, pause)?;
     }
     let metadata_path = cache.path().join(names::METADATA);
     let metadata_len = super::folder::file_len(&metadata_path)?;
     let metadata = FileReader::open(&metadata_path, metadata_len, Io::Pread, Purpose::Records)?;
-    check_sha256(&metadata, manifest.metadata_sha256)?;
+    check_sha256(&metadata, manifest.metadata_sha256, pause)?;
     for (number, entry) in (0..).zip(&manifest.shards) {
-        check_sha256(&*cache.shard(number)?, entry.sha256)?;
+        check_sha256(&*cache.shard(number)?, entry.sha256, pause)?;
     }
+    let mut payload_bytes = vec![0u64; manifest.shards.len()];
+    let mut scratch = Scratch::default();
     let mut sample = 0;
     for batch in cache.metadata()?.iter() {
         for row in 0..batch.num_rows() {
-            validate_record(cache, &index, checksums.as_ref(), sample, batch, row)?;
+            pause()?;
+            let files = (&*index, checksums.as_ref());
+            let (shard, len) = check_record(cache, files, sample, batch, row, &mut scratch)?;
+            let sum = usize::try_from(shard)
+                .ok()
+                .and_then(|shard| payload_bytes.get_mut(shard));
+            if let Some(sum) = sum {
+                *sum = sum.saturating_add(len as u64);
+            }
             sample += 1;
+        }
+    }
+    for ((number, entry), found) in (0..).zip(&manifest.shards).zip(payload_bytes) {
+        if entry.uncompressed_byte_len != found {
+            return Err(CacheError::damaged(
+                &cache.shard_path(number),
+                "payload bytes of the shard before compression",
+                format!(
+                    "{} bytes, as the manifest says",
+                    entry.uncompressed_byte_len
+                ),
+                format!("{found} bytes in its records"),
+            ));
         }
     }
     Ok(())
 }
 
-fn validate_record(
+/// Memory used again for each record.
+#[derive(Default)]
+struct Scratch {
+    record: Vec<u8>,
+    payload: Vec<u8>,
+    rows: Rows,
+}
+
+/// Checks one record; returns its shard and the length of its payload.
+fn check_record(
     cache: &Cache,
-    index: &FileReader,
-    checksums: Option<&Arc<FileReader>>,
+    (index, checksums): (&FileReader, Option<&Arc<FileReader>>),
     sample: u64,
     batch: &RecordBatch,
     batch_row: usize,
-) -> Result<()> {
+    scratch: &mut Scratch,
+) -> Result<(u64, usize)> {
     let row = cache.index_row(index, sample)?;
     let shard = cache.shard(row.shard)?;
-    let mut scratch = Vec::new();
-    let record = shard.view(row.offset, row.byte_len, &mut scratch)?;
+    let record = shard.view(row.offset, row.byte_len, &mut scratch.record)?;
     if let Some(checksums) = checksums {
         cache.verify_record(
             (index, Some(checksums), &shard),
@@ -77,7 +129,8 @@ fn validate_record(
     let (json, stored) =
         envelope::split(record).map_err(|found| fault("record", whole.to_owned(), found))?;
     let schema = &cache.manifest().metadata_schema;
-    let mut rows = Rows::default();
+    let rows = &mut scratch.rows;
+    rows.clear();
     rows.push(schema, json)
         .map_err(|found| fault("record", whole.to_owned(), found))?;
     for (column, (embedded, array)) in schema
@@ -99,18 +152,18 @@ fn validate_record(
             ));
         }
     }
-    let entry = usize::try_from(row.shard)
+    let algorithm = usize::try_from(row.shard)
         .ok()
-        .and_then(|shard| cache.manifest().shards.get(shard));
-    if let Some(entry) = entry {
-        let algorithm = entry.compression.algo;
-        let restored = compression::payload_len(algorithm, stored).and_then(|len| {
-            let mut payload = vec![0; len];
-            compression::restore_into(algorithm, stored, &mut payload)
-        });
-        restored.map_err(|found| fault("record", whole.to_owned(), found))?;
+        .and_then(|shard| cache.manifest().shards.get(shard))
+        .map_or(Algorithm::None, |entry| entry.compression.algo);
+    let damaged = |found| fault("record", whole.to_owned(), found);
+    let len = compression::payload_len(algorithm, stored).map_err(damaged)?;
+    if algorithm != Algorithm::None {
+        scratch.payload.clear();
+        scratch.payload.resize(len, 0);
+        compression::restore_into(algorithm, stored, &mut scratch.payload).map_err(damaged)?;
     }
-    Ok(())
+    Ok((row.shard, len))
 }
 
 /// Value of one cell of a metadata batch.

@@ -203,8 +203,8 @@ impl CacheWriter {
     /// `interrupt` is called at least every 50 ms while waiting, but no more once publication has begun.
     ///
     /// # Errors
-    /// [`CacheError::EmptySource`] without samples, the error of `interrupt`, the first error of any thread, and those of
-    /// [`Staging::publish`]. Nothing is left behind but where that says so.
+    /// [`CacheError::EmptySource`] without samples, the error of `interrupt`, the first error of any thread, and those
+    /// of [`Staging::publish`]. Nothing is left behind but where that says so.
     pub fn finish(mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<WriteSummary> {
         if self.rows == 0 {
             return Err(CacheError::EmptySource { name: self.name });

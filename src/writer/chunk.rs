@@ -148,7 +148,8 @@ impl Row<'_> {
     /// Gives the value of the next column.
     ///
     /// # Errors
-    /// [`CacheError::MetadataValue`] if it does not fit, [`CacheError::Sample`] if the sample's metadata gets too large.
+    /// [`CacheError::MetadataValue`] if it does not fit, [`CacheError::Sample`] if the sample's metadata gets too
+    /// large.
     pub fn set(&mut self, value: Value<'_>) -> Result<()> {
         if let Value::Str(text) = value {
             self.text_bytes = self.text_bytes.saturating_add(text.len() as u64);

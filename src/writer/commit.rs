@@ -103,11 +103,11 @@ impl Committer {
             self.rows += 1;
         }
         if self.rows > CACHE_SAMPLES_MAX {
-            return Err(CacheError::Limit {
-                what: "the number of samples of a cache".to_owned(),
-                found: self.rows,
-                limit: CACHE_SAMPLES_MAX,
-            });
+            return Err(CacheError::limit(
+                "the number of samples of a cache",
+                self.rows,
+                CACHE_SAMPLES_MAX,
+            ));
         }
         self.non_finite |= chunk.columns.iter().any(|column| column.has_non_finite());
         let table = match (&mut self.table, &chunk.layout) {

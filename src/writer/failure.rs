@@ -1,12 +1,11 @@
 //! How the threads of a write stop together: the first error is kept, and everybody else ends quietly.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{CacheError, Result};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Longest a blocked thread waits before it looks whether it should stop.
 pub(super) const TICK: Duration = Duration::from_millis(50);

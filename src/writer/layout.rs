@@ -1,4 +1,5 @@
-//! The metadata columns of one source as its samples teach them: names from the first sample, types from the first value.
+//! The metadata columns of one source as its samples teach them: names from the first sample, types from the first
+//! value.
 
 use crate::error::{CacheError, Result};
 use crate::format::columns::{Column, Value};
@@ -119,8 +120,8 @@ impl Learned {
     /// Puts a value at the end of `column`, which is number `position`.
     ///
     /// # Errors
-    /// [`CacheError::MetadataValue`] for another type than the column has, a null where the schema forbids it, or an int
-    /// that no float equals in a float column.
+    /// [`CacheError::MetadataValue`] for another type than the column has, a null where the schema forbids it, or an
+    /// int that no float equals in a float column.
     pub fn push(
         &mut self,
         layout: &Layout,

@@ -1,8 +1,8 @@
 //! Samples in, a published generation out.
 //!
-//! A [`CacheWriter`] takes samples in the caller's thread and collects them in chunks; threads encode the chunks, commit
-//! them in order into shards, index, checksums and metadata table, and write and hash these files block by block. The
-//! bytes of a cache depend on its samples and options alone.
+//! A [`CacheWriter`] takes samples in the caller's thread and collects them in chunks; threads encode the chunks,
+//! commit them in order into shards, index, checksums and metadata table, and write and hash these files block by
+//! block. The bytes of a cache depend on its samples and options alone.
 //!
 //! **Memory.** At most `prefetch_size` samples are on their way from the source to the write blocks, in at most
 //! `min(num_threads, cores) + 2` chunks; a chunk is closed at 512 KiB, so it holds at most 512 KiB and one sample. With

@@ -1,12 +1,10 @@
 //! What a caller may choose about writing, checked before anything is created.
 
-use std::num::NonZero;
-use std::thread::available_parallelism;
-
 use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
 use crate::format::manifest::Compression;
 use crate::limits::{PREFETCH_MAX, THREADS_MAX};
+use crate::sync::available_threads;
 
 /// Checked options of one write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,8 +78,7 @@ impl WriterOptions {
 
     /// Encode threads to start: encoding only computes, so more than there are cores would only take turns.
     pub(super) fn workers(&self) -> usize {
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        self.num_threads.min(cores)
+        self.num_threads.min(available_threads())
     }
 
     /// Chunks that exist, and samples that each may hold. Their product never exceeds the prefetch size, which is what

@@ -8,14 +8,13 @@
 //!
 //! There is no commit thread: whoever brings the next chunk in order commits it ([`super::turn`]), so a chunk crosses
 //! threads only twice. The number of chunks is fixed, so nothing here can pile up: a source that is faster than its
-//! workers does a light chunk of their work itself, which is quicker than waking them for it, and a source that is faster
-//! than the disk waits for an emptied chunk.
+//! workers does a light chunk of their work itself, which is quicker than waking them for it, and a source that is
+//! faster than the disk waits for an emptied chunk.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::chunk::Chunk;
@@ -28,7 +27,7 @@ use super::profiler::{Profile, Stage};
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
 use crate::store::publish::Staging;
-use crate::sync::{Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
+use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
 
 /// The running threads of one write. Dropped, it stops and joins them.
 pub(super) struct Pipeline {

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use crate::error::{CacheError, Result};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// A part of the work that is timed by itself. Stages run side by side, so their times add up to more than the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

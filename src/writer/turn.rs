@@ -1,8 +1,8 @@
 //! Encoded chunks take turns: whoever brings the next one in order commits it, and all that wait behind it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
@@ -13,7 +13,7 @@ use super::output::Tag;
 use super::profiler::{Profile, Stage};
 use crate::error::Result;
 use crate::format::compression::Algorithm;
-use crate::sync::{Sender, lock};
+use crate::sync::{Mutex, MutexGuard, Sender, lock};
 
 /// What the workers are given.
 pub(super) enum Work {
@@ -84,8 +84,8 @@ impl Shared {
         drop(lock(&self.turn).committer.take());
     }
 
-    /// Encodes and queues one piece of work, and commits what is next for as long as nobody else does. False if a commit
-    /// is left undone that has nobody to do it, which only happens to those who must not wait.
+    /// Encodes and queues one piece of work, and commits what is next for as long as nobody else does. False if a
+    /// commit is left undone that has nobody to do it, which only happens to those who must not wait.
     pub fn perform(
         &self,
         mut work: Work,

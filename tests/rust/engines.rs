@@ -235,7 +235,7 @@ fn a_damaged_sample_is_refused_every_time_and_never_becomes_verified() {
 
 fn open(paths: &[PathBuf], io: Io) -> Arc<[Arc<Cache>]> {
     let pool = Arc::new(FilePool::new(io));
-    let open = |path: &PathBuf| Arc::new(Cache::open(path, io, Arc::clone(&pool)).unwrap());
+    let open = |path: &PathBuf| Arc::new(Cache::open(path, Arc::clone(&pool)).unwrap());
     paths.iter().map(open).collect()
 }
 

@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use dataset_rt::dataset::Dataset;
-use dataset_rt::error::CacheError;
+use dataset_rt::dataset::{Caches, Dataset};
+use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::envelope;
 use dataset_rt::format::index::IndexRow;
@@ -15,10 +16,11 @@ use dataset_rt::format::metadata::{arrow_schema, writer};
 use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA, SHARDS, shard};
 use dataset_rt::format::schema::Schema;
 use dataset_rt::limits::METADATA_JSON_BYTES_MAX;
-use dataset_rt::types::Io;
+use dataset_rt::reader::{Chunk, Loader, Placement};
+use dataset_rt::types::{Io, SampleRef, Verify};
 
 use crate::support::caches::{Forge, Layout, copy, record, samples, write_here};
-use crate::support::reading::{Reading, open_error, options, returns, typed};
+use crate::support::reading::{Reading, deliver, open_error, options, returns, typed};
 
 const ENGINES: [Io; 2] = [Io::Auto, Io::Pread];
 const PAYLOADS: [&[u8]; 3] = [b"first", b"", b"the third of the payloads"];
@@ -247,6 +249,88 @@ fn manifests_that_lie_about_counts_and_lengths_are_refused() {
         forge.manifest.sample_count = count;
         forge.index.resize(count as usize, forge.index[2]);
         assert!(read(&forge).table.unwrap_err().contains("3 rows"));
+    }
+}
+
+#[test]
+fn columns_named_like_those_of_the_table_are_read_and_refused_the_table() {
+    for column in ["cache_id", "sample_id", "weight"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        Forge::with_column(column, Algorithm::None, &PAYLOADS).write(&path);
+        let dataset = Dataset::open(&[path], options(Io::Auto)).unwrap();
+        let delivered = deliver(&dataset);
+        assert_eq!(delivered.failure, None);
+        assert_eq!(delivered.samples.len(), PAYLOADS.len());
+        let table = dataset.samples_metadata().map(drop);
+        let view = dataset.select([]).map(drop);
+        for outcome in [table, view] {
+            let Err(error @ CacheError::Weights { .. }) = outcome else {
+                panic!("{outcome:?}")
+            };
+            let expected = format!("metadata column `{column}` has a name that");
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+    }
+}
+
+/// A forged cache, opened and validated in full.
+fn validated(forge: &Forge, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache");
+    forge.write(&path);
+    Caches::open_stoppable(&[path], Io::Auto, true, interrupt).map(drop)
+}
+
+#[test]
+fn validation_compares_the_payload_bytes_of_a_shard() {
+    for algorithm in [Algorithm::None, Algorithm::Lz4] {
+        let mut forge = Forge::sound(algorithm, &PAYLOADS);
+        validated(&forge, &mut || Ok(())).unwrap();
+        forge.manifest.shards[0].uncompressed_byte_len += 1;
+        let error = validated(&forge, &mut || Ok(())).unwrap_err().to_string();
+        assert!(error.contains("payload bytes of the shard"), "{error}");
+    }
+}
+
+#[test]
+fn validation_ends_when_the_caller_says_so() {
+    let forge = Forge::sound(Algorithm::None, &PAYLOADS);
+    let outcome = validated(&forge, &mut || Err(CacheError::Interrupted));
+    assert!(
+        matches!(outcome, Err(CacheError::Interrupted)),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_sample_that_cannot_be_loaded_leaves_no_trace_in_its_chunk() {
+    let head = record(Algorithm::None, 1, b"");
+    let mut cut = record(Algorithm::Lz4, 1, &[7; 500]);
+    cut.truncate(cut.len() - 1);
+    let bad_column = [&13_u64.to_le_bytes()[..], br#"{"id":"text"}"#, b"payload"].concat();
+    assert!(head.len() < cut.len());
+    for (algorithm, bytes) in [(Algorithm::Lz4, cut), (Algorithm::None, bad_column)] {
+        for placement in [Placement::InChunk, Placement::InFile] {
+            let (mut forge, row) = with_record(algorithm, &bytes);
+            forge.index[1] = row;
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("cache");
+            forge.write(&path);
+            let caches = Caches::open(&[path], Io::Auto, false).unwrap();
+            let list = Arc::clone(caches.list());
+            let mut loader = Loader::new(list, caches.io(), Verify::First, placement);
+            let mut chunk = Chunk::default();
+            let mut load =
+                |sample, chunk: &mut Chunk| loader.load(SampleRef { cache: 0, sample }, chunk);
+            load(0, &mut chunk).unwrap();
+            assert!(load(1, &mut chunk).is_err());
+            load(2, &mut chunk).unwrap();
+            assert_eq!(chunk.len(), 2);
+            assert_eq!(chunk.get(1).unwrap().payload, PAYLOADS[2]);
+            let (bytes, _) = chunk.into_parts();
+            assert_eq!(bytes, [PAYLOADS[0], PAYLOADS[2]].concat());
+        }
     }
 }
 

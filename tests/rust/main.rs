@@ -19,5 +19,6 @@ mod order;
 mod reader;
 mod support;
 mod value_stability;
+mod views;
 mod writer;
 mod writers;

@@ -136,8 +136,13 @@ pub struct Forge {
 impl Forge {
     /// A sound cache with one int column `id`, whose values count up, and one shard.
     pub fn sound(algorithm: Algorithm, payloads: &[&[u8]]) -> Self {
+        Self::with_column("id", algorithm, payloads)
+    }
+
+    /// As [`Forge::sound`], with another name for the column.
+    pub fn with_column(name: &str, algorithm: Algorithm, payloads: &[&[u8]]) -> Self {
         let schema = Schema::new(vec![ColumnSpec {
-            name: "id".to_owned(),
+            name: name.to_owned(),
             kind: Kind::Int,
             nullable: false,
         }])
@@ -146,7 +151,7 @@ impl Forge {
         let mut column = Column::new(Some(Kind::Int));
         for (id, payload) in (0..).zip(payloads) {
             let offset = shard_bytes.len() as u64;
-            shard_bytes.extend_from_slice(&record(algorithm, id, payload));
+            shard_bytes.extend_from_slice(&named_record(name, algorithm, id, payload));
             let byte_len = shard_bytes.len() as u64 - offset;
             index.push(IndexRow {
                 shard: 0,
@@ -233,9 +238,13 @@ impl Forge {
 
 /// A record of a [`Forge`].
 pub fn record(algorithm: Algorithm, id: i64, payload: &[u8]) -> Vec<u8> {
+    named_record("id", algorithm, id, payload)
+}
+
+fn named_record(name: &str, algorithm: Algorithm, id: i64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     envelope::begin(&mut out, |out| {
-        out.extend_from_slice(format!(r#"{{"id":{id}}}"#).as_bytes());
+        out.extend_from_slice(format!(r#"{{"{name}":{id}}}"#).as_bytes());
     });
     store(algorithm, payload, &mut out);
     out

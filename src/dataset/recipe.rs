@@ -70,7 +70,8 @@ impl Recipe {
             seed,
             epoch_length,
         } = self.options;
-        let weights = self.weights.each().map(|weights| Arc::from(&weights[..]));
+        let each = self.weights.each().filter(|_| mode != Mode::Physical);
+        let weights = each.map(|weights| Arc::from(&weights[..]));
         let order = Order::new(mode, self.row_count(), weights, seed, epoch_length)?;
         Ok(self.order.get_or_init(|| order))
     }

@@ -34,11 +34,18 @@ pub enum Mode {
 pub struct Order {
     mode: Mode,
     rows: u64,
-    /// Only weights that make a difference in this mode.
-    weights: Option<Arc<[f64]>>,
     seed: u64,
     len: u64,
-    table: Arc<Mutex<Option<Table>>>,
+    tables: Arc<Mutex<Tables>>,
+}
+
+/// Weights until their table is built, and the table from then on: nobody needs both.
+#[derive(Debug)]
+enum Tables {
+    /// Weights make no difference.
+    None,
+    Weights(Arc<[f64]>),
+    Built(Table),
 }
 
 /// What weights are turned into once and for all epochs.
@@ -90,10 +97,9 @@ impl Order {
         Ok(Self {
             mode,
             rows,
-            weights,
             seed,
             len,
-            table: Arc::default(),
+            tables: Arc::new(Mutex::new(weights.map_or(Tables::None, Tables::Weights))),
         })
     }
 
@@ -129,21 +135,17 @@ impl Order {
     }
 
     fn table(&self) -> Result<Option<Table>> {
-        let Some(weights) = &self.weights else {
-            return Ok(None);
+        let mut tables = lock(&self.tables);
+        let table = match &*tables {
+            Tables::None => return Ok(None),
+            Tables::Built(table) => return Ok(Some(table.clone())),
+            Tables::Weights(weights) if self.mode == Mode::WithoutReplacement => {
+                Table::Quota(Arc::new(QuotaTable::build(weights, self.len)?))
+            }
+            Tables::Weights(weights) => Table::Alias(Arc::new(AliasTable::build(weights)?)),
         };
-        let mut table = lock(&self.table);
-        if table.is_none() {
-            *table = Some(match self.mode {
-                Mode::WithoutReplacement => {
-                    Table::Quota(Arc::new(QuotaTable::build(weights, self.len)?))
-                }
-                Mode::Physical | Mode::WithReplacement => {
-                    Table::Alias(Arc::new(AliasTable::build(weights)?))
-                }
-            });
-        }
-        Ok(table.clone())
+        *tables = Tables::Built(table.clone());
+        Ok(Some(table))
     }
 
     /// The order of one epoch. Needs constant time once [`prepare`](Self::prepare) has run, except that a permutation of
@@ -406,7 +408,7 @@ mod tests {
     fn physical_order_is_table_order_over_and_over() {
         let order = Order::new(Mode::Physical, 4, Some(weights(4)), 9, Some(10)).unwrap();
         assert_eq!(rows_of(&order, 5), [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]);
-        assert!(order.weights.is_none());
+        assert!(matches!(*lock(&order.tables), Tables::None));
     }
 
     #[test]
@@ -415,7 +417,7 @@ mod tests {
             let plain = Order::new(mode, 1000, None, 1, Some(1500)).unwrap();
             let equal =
                 Order::new(mode, 1000, Some(vec![0.3; 1000].into()), 1, Some(1500)).unwrap();
-            assert!(equal.weights.is_none());
+            assert!(matches!(*lock(&equal.tables), Tables::None));
             assert_eq!(rows_of(&plain, 0), rows_of(&equal, 0));
         }
     }
@@ -467,7 +469,7 @@ mod tests {
     #[test]
     fn tables_are_built_once_and_shared_by_clones_and_epochs() {
         let order = Order::new(Mode::WithReplacement, 100, Some(weights(100)), 1, None).unwrap();
-        assert!(lock(&order.table).is_none());
+        assert!(matches!(*lock(&order.tables), Tables::Weights(_)));
         order.clone().prepare().unwrap();
         let table = |order: &Order| match order.table().unwrap() {
             Some(Table::Alias(table)) => table,

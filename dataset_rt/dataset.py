@@ -49,18 +49,17 @@ def _json(config: ReaderConfig) -> str:
     return config.model_dump_json()
 
 
-def _identity_and_weight(frame: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the columns that Rust reads, each as a frame: Polars would copy columns to make their chunks agree."""
+def _identity_and_weight(frame: pl.DataFrame) -> list[pl.Series | pl.DataFrame]:
+    """Return the columns that Rust reads, each by itself: a frame would copy them to make their chunks agree."""
     if not isinstance(frame, pl.DataFrame):
         raise TypeError(f"expected a Polars DataFrame, found {type(frame).__name__}")
     names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
+    if not names:
+        return [frame]  # Rust says which column is missing
     # A column of nulls alone has no type yet; with one, the nulls are what is reported.
     types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
-    columns = [frame.select(name) for name in names]
-    return [
-        column.cast(types[name]) if column.schema[name] == pl.Null else column
-        for name, column in zip(names, columns, strict=True)
-    ] or [frame]  # no column of ours: Rust says which is missing
+    columns = [frame.get_column(name) for name in names]
+    return [column.cast(types[column.name]) if column.dtype == pl.Null else column for column in columns]
 
 
 class CachedDataset:

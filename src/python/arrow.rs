@@ -5,9 +5,10 @@
     reason = "the C stream interface hands over raw structures"
 )]
 
-use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_array::cast::AsArray;
+use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchIterator};
+use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -51,7 +52,7 @@ impl ArrowTable {
     }
 }
 
-/// One stream of batches from one-column tables that export Arrow C streams, such as Polars frames. Their batches may end
+/// One stream of batches from columns that export Arrow C streams, such as Polars series, or tables of some. Their batches may end
 /// at different rows: joined here as slices, columns are never copied to agree on where.
 pub fn import(
     tables: &[Bound<'_, PyAny>],
@@ -80,14 +81,14 @@ fn open(table: &Bound<'_, PyAny>) -> PyResult<Column> {
         .cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays alive
     // during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads it after us.
-    let stream = unsafe { RecordBatchStreamReader::from_raw(stream.as_ptr()) };
+    let stream = unsafe { ArrayStreamReader::from_raw(stream.as_ptr()) };
     let stream = stream.map_err(|error| super::errors::to_pyerr(unreadable(&error)))?;
     Ok(Column { stream, rest: None })
 }
 
 /// A table that is read batch by batch, and what is left of the last batch.
 struct Column {
-    stream: RecordBatchStreamReader,
+    stream: ArrayStreamReader,
     rest: Option<RecordBatch>,
 }
 
@@ -95,14 +96,14 @@ impl Column {
     /// Rows at hand, after taking the next batch if there are none; `None` at the end.
     fn at_hand(&mut self) -> Result<Option<usize>> {
         while self.rest.as_ref().is_none_or(|rest| rest.num_rows() == 0) {
-            match self
-                .stream
-                .next()
-                .transpose()
-                .map_err(|error| unreadable(&error))?
-            {
+            match self.stream.next() {
                 None => return Ok(None),
-                batch => self.rest = batch,
+                Some(array) => {
+                    let array = array.map_err(|error| unreadable(&error))?;
+                    self.rest = Some(
+                        to_batch(self.stream.field(), array).map_err(|error| unreadable(&error))?,
+                    );
+                }
             }
         }
         Ok(self.rest.as_ref().map(RecordBatch::num_rows))
@@ -113,6 +114,20 @@ impl Column {
         let rest = self.rest.take()?;
         self.rest = Some(rest.slice(rows, rest.num_rows() - rows));
         Some(rest.slice(0, rows))
+    }
+}
+
+/// An array of rows as a batch of its fields, or any other array as a batch of one column.
+fn to_batch(field: &FieldRef, array: ArrayRef) -> std::result::Result<RecordBatch, ArrowError> {
+    match array.as_struct_opt() {
+        Some(rows) if rows.null_count() > 0 => Err(ArrowError::SchemaError(
+            "a table with rows that are null as a whole".to_owned(),
+        )),
+        Some(rows) => Ok(RecordBatch::from(rows)),
+        None => RecordBatch::try_new(
+            SchemaRef::new(Schema::new(vec![FieldRef::clone(field)])),
+            vec![array],
+        ),
     }
 }
 

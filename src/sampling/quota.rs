@@ -306,7 +306,10 @@ mod tests {
                 let expected = (u128::from(DRAWS_MAX) / ((1 << power) + 1)) as u64;
                 for epoch in 0..20 {
                     let found = table.count(table.offset(3, epoch), 1);
-                    assert!((expected..=expected + 1).contains(&found), "{power} {found}");
+                    assert!(
+                        (expected..=expected + 1).contains(&found),
+                        "{power} {found}"
+                    );
                 }
             }
         }

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from types import ModuleType
 
 import polars as pl
 import pytest
@@ -27,7 +28,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 def documented_modules():
     """Return the modules of the package that can be imported here."""
-    modules = [dataset_rt]
+    modules: list[ModuleType] = [dataset_rt]
     for found in pkgutil.walk_packages(dataset_rt.__path__, "dataset_rt."):
         try:
             modules.append(importlib.import_module(found.name))

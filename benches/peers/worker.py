@@ -213,7 +213,8 @@ def resume(base: str, shape: dict[str, int], position: int, replacement: bool, w
             sample = next(iterator)
             took = time.perf_counter() - started
             iterator.close()
-            if sample.sample_id != dataset.order(0, places[name]["position"]).item(0, "sample_id"):
+            at = places[name]["position"]
+            if sample.sample_id != dataset.order(0, at, at + 1).item(0, "sample_id"):
                 raise RuntimeError("the first sample is not that of the position")
             if turn >= 2:
                 found[name].append(took)

@@ -302,11 +302,11 @@ def test_a_state_of_other_ranks_is_refused_by_the_loader(cache, stateful):
 
 @pytest.mark.parametrize("steps", [0, 5, 13])
 def test_a_batch_sampler_takes_the_state_of_other_ranks(cache, steps):
-    before = iter(adapter.batch_sampler(opened(cache, rank=1, world_size=2), 2))
+    before: Any = iter(adapter.batch_sampler(opened(cache, rank=1, world_size=2), 2))
     for _ in itertools.islice(before, steps):
         pass
     after = opened(cache)
-    again = iter(adapter.batch_sampler(after, 5))
+    again: Any = iter(adapter.batch_sampler(after, 5))
     again.load_state_dict(before.state_dict())
     assert [row for rows in again for row in rows] == after.rows(0, min(4 * steps, 50)).tolist()
 

@@ -115,9 +115,9 @@ class ReaderConfig(_Config):
     """Whether opening reads every file in full and compares everything that is stored twice."""
 
     verify: Literal["first", "always", "never"] = "first"
-    """Whether a record is compared with its checksum the first time this process reads it, every time, or never. A cache
-    without record checksums, written by a release before 1.0, is compared in whole files, once in a process; `"always"`
-    means that too."""
+    """Whether a record is compared with its checksum the first time this process reads it, every time, or never. A
+    cache without record checksums, written by a release before 1.0, is compared in whole files, once in a process;
+    `"always"` means that too."""
 
     io: Literal["auto", "mmap", "pread"] = "auto"
     """`"mmap"` maps files, `"pread"` reads them; `"auto"` maps on local file systems and reads on network ones,

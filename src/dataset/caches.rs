@@ -7,7 +7,7 @@ use super::fingerprint::{Fingerprint, Fingerprinter};
 use super::open::{common_schema, open_caches};
 use super::rows::PhysicalRows;
 use crate::error::{CacheError, Result};
-use crate::format::names::RESERVED_COLUMNS;
+use crate::format::names::{MANIFEST, RESERVED_COLUMNS};
 use crate::format::schema::Schema;
 use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
@@ -99,7 +99,7 @@ impl Caches {
     /// before 1.0 wrote. Their samples are read as any other's.
     ///
     /// # Errors
-    /// [`CacheError::Weights`] naming the column and the first cache.
+    /// [`CacheError::Manifest`] naming the column and the first cache.
     pub fn check_table(&self) -> Result<()> {
         let columns = self.schema.columns();
         let reserved = columns
@@ -108,14 +108,13 @@ impl Caches {
         let (Some(column), Some(cache)) = (reserved, self.list.first()) else {
             return Ok(());
         };
-        Err(CacheError::Weights {
-            fault: format!(
-                "{}: metadata column `{}` has a name that the samples metadata table uses itself; write the cache again with another name",
-                cache.path().display(),
+        Err(CacheError::manifest(
+            &cache.path().join(MANIFEST),
+            format!(
+                "metadata column `{}` has a name that the samples metadata table uses itself; write the cache again with another name",
                 column.name
             ),
-            rows: Vec::new(),
-        })
+        ))
     }
 
     /// All physical samples, numbered.

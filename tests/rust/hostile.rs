@@ -265,7 +265,7 @@ fn columns_named_like_those_of_the_table_are_read_and_refused_the_table() {
         let table = dataset.samples_metadata().map(drop);
         let view = dataset.select([]).map(drop);
         for outcome in [table, view] {
-            let Err(error @ CacheError::Weights { .. }) = outcome else {
+            let Err(error @ CacheError::Manifest { .. }) = outcome else {
                 panic!("{outcome:?}")
             };
             let expected = format!("metadata column `{column}` has a name that");

@@ -40,7 +40,7 @@ use crate::error::{CacheError, Result};
 use crate::format::schema::Schema;
 use crate::reader::{Chunk, Loader, Placement, ReaderOptions};
 use crate::sampling::order::Mode;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, TryLockError, lock, yield_now};
 use crate::types::{Io, Verify};
 
 /// Options of a dataset.
@@ -122,9 +122,23 @@ impl Dataset {
     /// # Errors
     /// As [`Caches::open`], and [`CacheError::Option`] for an option outside its range.
     pub fn open(paths: &[PathBuf], options: DatasetOptions) -> Result<Self> {
+        Self::open_stoppable(paths, options, &mut || Ok(()))
+    }
+
+    /// As [`Dataset::open`]; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
+    pub fn open_stoppable(
+        paths: &[PathBuf],
+        options: DatasetOptions,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
         steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
-        let caches = Arc::new(Caches::open(paths, options.io, options.validate_cache)?);
-        let dataset = Self::new(caches, ActiveRows::All, Weights::Equal(1.0), options);
+        let caches = Caches::open_stoppable(paths, options.io, options.validate_cache, interrupt)?;
+        let dataset = Self::new(
+            Arc::new(caches),
+            ActiveRows::All,
+            Weights::Equal(1.0),
+            options,
+        );
         dataset.reader_options(Io::Mmap).check()?;
         dataset.epoch_len()?;
         Ok(dataset)
@@ -506,11 +520,9 @@ fn try_lock_forked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {
             Ok(guard) => return Ok(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::yield_now()
-            }
-            Err(std::sync::TryLockError::WouldBlock) => return Err(CacheError::ForkedDataset),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => yield_now(),
+            Err(TryLockError::WouldBlock) => return Err(CacheError::ForkedDataset),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What decides the order of an epoch, frozen: an iterator keeps its recipe whatever happens to the dataset.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
@@ -10,6 +10,7 @@ use super::state::{Cursor, SavedState};
 use super::weights::Weights;
 use crate::error::{CacheError, Result};
 use crate::sampling::order::{EpochOrder, Mode, Order};
+use crate::sync::OnceLock;
 
 /// How epochs are drawn.
 #[derive(Clone, Copy, Debug)]

@@ -52,7 +52,9 @@ impl CachedDataset {
     #[new]
     fn new(py: Python<'_>, paths: Vec<PathBuf>, reader_config: &str) -> PyResult<Self> {
         let options = options::parse(reader_config)?;
-        let inner = detached(py, |_| Dataset::open(&paths, options))?;
+        let inner = detached(py, |interrupt| {
+            Dataset::open_stoppable(&paths, options, interrupt)
+        })?;
         Self::wrap(py, inner)
     }
 

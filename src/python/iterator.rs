@@ -1,6 +1,6 @@
 //! Iteration over the samples of an epoch.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
@@ -10,7 +10,7 @@ use super::fork::Home;
 use super::sample::SampleBuilder;
 use super::state;
 use crate::dataset::{Loaded, SampleStream};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, PoisonError, lock};
 
 /// Samples of one epoch, in order. Threads may share it: each sample goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]

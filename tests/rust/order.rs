@@ -76,7 +76,7 @@ proptest! {
         mode in modes(),
         remainder in remainders(),
         (len, batch_size, world_size, rank) in (0u64..60, 1u64..8, 1u64..5, 0u64..5),
-        (workers, epochs) in (1u64..6, 0u64..4),
+        (workers, epochs) in (1u64..6, 1u64..4),
     ) {
         let options = BatchOptions {
             batch_size,

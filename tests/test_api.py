@@ -214,9 +214,9 @@ def fields_of_struct(file, struct):
     ("file", "struct", "kind"),
     [
         ("options.rs", "ReaderConfig", ReaderConfig),
-        ("writer.rs", "WriterConfig", WriterConfig),
-        ("writer.rs", "CompressionConfig", ShardCompression),
-        ("writer.rs", "ProfilerConfig", WriterProfilerConfig),
+        ("writer_config.rs", "Json", WriterConfig),
+        ("writer_config.rs", "CompressionJson", ShardCompression),
+        ("writer_config.rs", "ProfilerJson", WriterProfilerConfig),
     ],
 )
 def test_configurations_have_the_same_fields_in_rust(file, struct, kind):

@@ -13,8 +13,24 @@ use crate::types::Io;
 
 /// Mapped files kept open: far below the kernel's limit of 65,530 maps a process. A map holds no descriptor.
 const MAPS_MAX: usize = 8_192;
-/// Files kept open for positional reads, each of which holds a descriptor.
+/// Most files kept open for positional reads, each of which holds a descriptor.
 const DESCRIPTORS_MAX: usize = 128;
+
+/// Files kept open for positional reads: a quarter of what the process may have, since readers hold some more and most
+/// descriptors are the program's own.
+#[cfg(unix)]
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let quarter = limit.map_or(u64::MAX, |limit| limit / 4);
+    usize::try_from(quarter)
+        .unwrap_or(DESCRIPTORS_MAX)
+        .clamp(1, DESCRIPTORS_MAX)
+}
+
+#[cfg(not(unix))]
+fn descriptors() -> usize {
+    DESCRIPTORS_MAX
+}
 
 /// How the files of caches opened together are read, and which of them stay open: the last ones; older ones close once
 /// nobody reads from them.
@@ -37,7 +53,7 @@ struct Recent {
 impl FilePool {
     /// A pool for files opened with `io`.
     pub fn new(io: Io) -> Self {
-        Self::with_capacities(io, MAPS_MAX, DESCRIPTORS_MAX)
+        Self::with_capacities(io, MAPS_MAX, descriptors())
     }
 
     fn with_capacities(io: Io, maps: usize, descriptors: usize) -> Self {

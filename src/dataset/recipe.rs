@@ -72,7 +72,7 @@ impl Recipe {
             epoch_length,
         } = self.options;
         let each = self.weights.each().filter(|_| mode != Mode::Physical);
-        let weights = each.map(|weights| Arc::from(&weights[..]));
+        let weights = each.map(Arc::clone);
         let order = Order::new(mode, self.row_count(), weights, seed, epoch_length)?;
         Ok(self.order.get_or_init(|| order))
     }

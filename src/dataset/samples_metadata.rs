@@ -86,7 +86,13 @@ pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Ve
             .ok_or_else(|| CacheError::internal("a part of the table is gone"))?;
         let weight = match weights {
             Weights::Equal(_) => equal.slice(0, part.count),
-            Weights::Each(weights) => weights.slice(part.first_row as usize, part.count),
+            Weights::Each(weights) => {
+                let rows = weights
+                    .iter()
+                    .skip(part.first_row as usize)
+                    .take(part.count);
+                rows.copied().collect()
+            }
         };
         finish(
             &part.metadata(&input)?,

@@ -1,7 +1,8 @@
 //! The weight of every active row, and its replacement from a samples metadata table.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
-use arrow_buffer::ScalarBuffer;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
@@ -15,12 +16,12 @@ pub enum Weights {
     /// Every row has this weight, so no table is needed.
     Equal(f64),
     /// One positive finite weight per row; clones share the memory.
-    Each(ScalarBuffer<f64>),
+    Each(Arc<[f64]>),
 }
 
 impl Weights {
     /// The weight of every row, or `None` if all weigh the same.
-    pub fn each(&self) -> Option<&ScalarBuffer<f64>> {
+    pub fn each(&self) -> Option<&Arc<[f64]>> {
         match self {
             Self::Equal(_) => None,
             Self::Each(weights) => Some(weights),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dataset_rt::dataset::{
     BatchOptions, Dataset, DatasetOptions, Ranks, SampleOptions, Share, Step,
 };
-use dataset_rt::sampling::order::Mode;
+use dataset_rt::sampling::order::{Mode, Order};
 use dataset_rt::sampling::position::Remainder;
 use dataset_rt::sync::lock;
 use proptest::prelude::*;
@@ -214,4 +214,23 @@ fn a_share_without_a_step_is_refused() {
         world_size: 1,
     };
     assert!(dataset.batches(options).is_err());
+}
+
+/// Rows beyond 2^24, where single precision ends: what carries all the weight is what is drawn.
+#[test]
+fn of_many_rows_the_last_is_drawn_when_it_has_all_the_weight() {
+    const ROWS: u64 = (1 << 24) + 5;
+    let mut weights = vec![1e-300; ROWS as usize];
+    *weights.last_mut().unwrap() = 1.0;
+    let order = Order::new(
+        Mode::WithReplacement,
+        ROWS,
+        Some(weights.into()),
+        1,
+        Some(100_000),
+    )
+    .unwrap();
+    let mut drawn = vec![0; 100_000];
+    order.epoch(0).unwrap().fill(0, &mut drawn).unwrap();
+    assert!(drawn.iter().all(|row| *row == ROWS - 1));
 }

@@ -27,8 +27,7 @@ pub const CACHE_SAMPLES_MAX: u64 = 1 << 48;
 /// Most rows that distinct weights can be drawn over: the alias table stores row numbers in 32 bits.
 pub const WEIGHTED_ROWS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes written to a file at once: large writes give large page-cache folios, which make later mapped reads twice as
-/// fast.
+/// Bytes that travel together from the committer to a file and its hash: large, so that handing them over costs nothing.
 pub const WRITE_BLOCK_BYTES: usize = 4 << 20;
 
 /// Most samples one reader task carries: enough to hide the cost of a channel, few enough to keep memory in cache.

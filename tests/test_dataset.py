@@ -554,6 +554,10 @@ def test_a_damaged_sample_is_reported_at_its_place_and_the_others_are_delivered(
         assert own_threads() == []
         with pytest.raises(errors.CorruptRecordError):  # an early end is not to be taken for the end of the epoch
             next(samples)
+        start = open_in_order(path, io=io).state_dict()
+        samples.load_state_dict(start)
+        assert next(samples).sample_id == 0
+        samples.close()
         dataset = open_in_order(path, io=io)
         assert pairs(dataset[row] for row in range(100) if row != 40) == [*numbered(40), *numbered(59, 41)]
         with pytest.raises(errors.CorruptRecordError):

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::arrow::ArrowTable;
@@ -25,7 +24,7 @@ pub struct BatchIterator {
     stream: Arc<Mutex<BatchStream>>,
     schema: Arc<Schema>,
     /// Why it ended early: raised again rather than mistaken for the last batch.
-    failure: PyOnceLock<PyErr>,
+    failure: Mutex<Option<PyErr>>,
     home: Home,
 }
 
@@ -35,7 +34,7 @@ impl BatchIterator {
         Self {
             stream,
             schema,
-            failure: PyOnceLock::new(),
+            failure: Mutex::default(),
             home: Home::here(),
         }
     }
@@ -55,7 +54,7 @@ impl BatchIterator {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.home.check()?;
-        if let Some(failure) = self.failure.get(py) {
+        if let Some(failure) = lock(&self.failure).as_ref() {
             return Err(failure.clone_ref(py));
         }
         loop {
@@ -77,8 +76,9 @@ impl BatchIterator {
                 // A signal handler may want the state, so nothing is held while signals are looked for.
                 Err(CacheError::Interrupted) => py.check_signals()?,
                 Err(error) => {
-                    let failure = self.failure.get_or_init(py, || to_pyerr(error));
-                    return Err(failure.clone_ref(py));
+                    let failure = to_pyerr(error);
+                    *lock(&self.failure) = Some(failure.clone_ref(py));
+                    return Err(failure);
                 }
             }
         }
@@ -113,7 +113,9 @@ impl BatchIterator {
             *stream = stream.resumed(&saved, &ignore)?;
             Ok(())
         })
-        .map_err(to_pyerr)
+        .map_err(to_pyerr)?;
+        *lock(&self.failure) = None;
+        Ok(())
     }
 
     /// Stops reading and ends the worker threads; further batches are not delivered. Closing twice does nothing.

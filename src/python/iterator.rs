@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::MutexExt;
 
 use super::errors::to_pyerr;
 use super::fork::Home;
@@ -18,7 +18,7 @@ pub struct SampleIterator {
     builder: Arc<SampleBuilder>,
     stream: Arc<Mutex<SampleStream>>,
     /// Why it ended early: raised again rather than mistaken for the end of the epoch.
-    failure: PyOnceLock<PyErr>,
+    failure: Mutex<Option<PyErr>>,
     home: Home,
 }
 
@@ -28,7 +28,7 @@ impl SampleIterator {
         Self {
             builder,
             stream,
-            failure: PyOnceLock::new(),
+            failure: Mutex::default(),
             home: Home::here(),
         }
     }
@@ -53,7 +53,7 @@ impl SampleIterator {
             if let Some(sample) = stream.take() {
                 return self.builder.build(py, sample).map(Some);
             }
-            if let Some(failure) = self.failure.get(py) {
+            if let Some(failure) = lock(&self.failure).as_ref() {
                 return Err(failure.clone_ref(py));
             }
             self.home.check()?;
@@ -66,8 +66,9 @@ impl SampleIterator {
                 Ok(Loaded::Waiting) => py.check_signals()?,
                 Ok(Loaded::Ended) => return Ok(None),
                 Err(error) => {
-                    let failure = self.failure.get_or_init(py, || to_pyerr(error));
-                    return Err(failure.clone_ref(py));
+                    let failure = to_pyerr(error);
+                    *lock(&self.failure) = Some(failure.clone_ref(py));
+                    return Err(failure);
                 }
             }
         }
@@ -95,7 +96,9 @@ impl SampleIterator {
             *stream = stream.resumed(&saved, &ignore)?;
             Ok(())
         })
-        .map_err(to_pyerr)
+        .map_err(to_pyerr)?;
+        *lock(&self.failure) = None;
+        Ok(())
     }
 
     /// Stops reading and ends the worker threads; further samples are not delivered. Closing twice does nothing.

@@ -70,7 +70,7 @@ smoke *args: develop
 
 # ratios against the published releases and SciPy, in one run
 bench *args: develop
-    {{ run }} python -m benches.peers {{ args }}
+    {{ run }} python -m benches.releases {{ args }}
 
 # build the source distribution and this platform's wheel into dist/
 build-all: _rust sync

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.peers.cases import OURS, Figure
+from benches.releases.cases import OURS, Figure
 
 if TYPE_CHECKING:
-    from benches.peers.driver import Outcome, Sample
+    from benches.releases.driver import Outcome, Sample
 
 INTRODUCTION = """\
 # Benchmarks

@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benches.peers import report
-from benches.peers.cases import CASES, OURS, SCIPY, Case
-from benches.peers.driver import Driver, WorkerFailedError, work
-from benches.peers.environments import RELEASES, ROOT, peer_python
+from benches.releases import report
+from benches.releases.cases import CASES, OURS, SCIPY, Case
+from benches.releases.driver import Driver, WorkerFailedError, work
+from benches.environments import RELEASES, ROOT, peer_python
 
 
 def _arguments() -> argparse.Namespace:

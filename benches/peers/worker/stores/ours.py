@@ -1,0 +1,80 @@
+"""This package: typed records through `write_arrays`, ragged ones as plain bytes through `write_cache`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from stores.base import Base, records
+
+from dataset_rt import (
+    CachedDataset,
+    CacheInput,
+    ReaderConfig,
+    ShardCompression,
+    WriterConfig,
+    write_arrays,
+    write_cache,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reference import Reference
+
+THREADS = 2
+CODECS = {
+    "raw": ShardCompression(algo="none"),
+    "lz4": ShardCompression(algo="lz4"),
+    "zstd": ShardCompression(algo="zstd", level=3),
+    "zstd-1": ShardCompression(algo="zstd", level=1),
+}
+
+
+class Source:
+    """A cache source of plain bytes."""
+
+    name = "records"
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+    def __iter__(self) -> Iterator[CacheInput]:
+        """Yield every record."""
+        for record in records(self.reference):
+            yield CacheInput(record, {})
+
+
+class Store(Base):
+    """`form`: raw, lz4, zstd (level 3) or zstd-1."""
+
+    def __init__(self, path: Path, reference: Reference, form: str) -> None:
+        super().__init__(path, reference, form)
+        config = ReaderConfig(seed=7, num_workers=THREADS)
+        self.dataset = CachedDataset([path / "records"], reader_config=config)
+        if reference.ragged:
+            self.gather = self._ragged
+
+    @staticmethod
+    def write(reference: Reference, path: Path, form: str) -> None:
+        """Write with two threads; done when everything is on the disk."""
+        config = WriterConfig(num_threads=THREADS, show_progress=False, shard_compression=CODECS[form])
+        if reference.ragged:
+            (result,) = write_cache([Source(reference)], path, writer_config=config)
+        else:
+            result = write_arrays("records", {"data": reference.values}, path, writer_config=config)
+        if not hasattr(result, "path"):
+            raise RuntimeError(result.message)
+
+    def gather(self, rows: np.ndarray) -> object:
+        """Gather into memory of the package's."""
+        return self.dataset.gather(rows).data["data"]
+
+    def gather_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Gather into an array of ours."""
+        self.dataset.gather(rows, out={"data": out})
+
+    def _ragged(self, rows: np.ndarray) -> object:
+        payloads = self.dataset.gather(rows).data
+        return payloads.values, payloads.offsets

@@ -11,6 +11,7 @@ pub mod index;
 pub mod manifest;
 pub mod metadata;
 pub mod names;
+pub mod payload;
 pub mod row;
 pub mod schema;
 

@@ -51,3 +51,6 @@ pub const THREADS_MAX: usize = 1024;
 
 /// Most samples in flight in one pipeline.
 pub const PREFETCH_MAX: usize = 1 << 20;
+
+/// Memory of dropped batches that is kept for later ones, in bytes: a few large batches, a hundred ordinary ones.
+pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;

@@ -5,6 +5,7 @@
 mod batches;
 mod chunk;
 mod files;
+mod gather;
 mod loader;
 mod options;
 mod pipeline;
@@ -12,6 +13,7 @@ mod samples;
 
 pub use batches::BatchReader;
 pub use chunk::{Chunk, Sample};
+pub use gather::{Column, Extent, Gatherer, Measured, Selection};
 pub use loader::{Loader, Placement};
 pub use options::ReaderOptions;
 pub use pipeline::Run;

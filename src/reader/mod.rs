@@ -11,10 +11,10 @@ mod options;
 mod pipeline;
 mod samples;
 
-pub use batches::BatchReader;
+pub use batches::{BatchReader, Loaded as LoadedBatch};
 pub use chunk::{Chunk, Sample};
 pub use gather::{Column, Extent, Gatherer, Measured, Selection};
-pub use loader::{Loader, Placement};
+pub use loader::Loader;
 pub use options::ReaderOptions;
 pub use pipeline::Run;
 pub use samples::SampleReader;

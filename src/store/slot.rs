@@ -236,7 +236,8 @@ mod tests {
     fn a_small_batch_does_not_take_the_memory_of_a_large_one() {
         let pool = SlotPool::new();
         drop(pool.take(64 << 20).unwrap());
-        assert!(pool.take(1 << 20).unwrap().block.unwrap().used.len() < 2 << 20);
+        let small = pool.take(1 << 20).unwrap();
+        assert!(small.block.as_ref().unwrap().used.len() < 2 << 20);
     }
 
     #[test]

@@ -356,8 +356,14 @@ class _BatchStream(_Stream["CachedBatch"]):
         place = self._place
         self._move()
         skip = place.worker + self._received * place.workers
-        return _native(self._owner.dataset).batches(
-            self._batches.batch_size, self._batches.remainder, 1, skip, place.workers
+        dataset = self._owner.dataset
+        return dataset._native_batches(  # noqa: SLF001 (the adapter is one of us)
+            dataset._columns,
+            self._batches.batch_size,
+            self._batches.remainder,
+            1,
+            skip,
+            place.workers,
         )
 
 

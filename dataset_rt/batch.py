@@ -123,7 +123,7 @@ class CachedBatch:
 
     @property
     def step(self) -> Any:
-        """Number of the global batch in its epoch, counted in batches of this size; `None` if the rows were asked for."""
+        """Number of the global batch in its epoch, in batches of this size; `None` if the rows were asked for."""
         return None if self._place is None else self._place[1]
 
     @cached_property
@@ -147,7 +147,7 @@ class CachedBatch:
         return self._columns.names
 
     def __getitem__(self, name: str) -> Any:
-        """Return a payload field, or a metadata column: a NumPy array of numbers, a Polars series of texts or with nulls.
+        """Return a payload field, or a metadata column: an array of numbers, a Polars series of texts or with nulls.
 
         Raises:
             KeyError: There is no field or column of this name.

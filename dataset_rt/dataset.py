@@ -268,14 +268,13 @@ class CachedDataset:
                 f"and remainder={remainder!r} leaves the rest out",
                 stacklevel=2,
             )
-        return self._native_batches(selected, batch_size, remainder, epochs)
+        build = partial(CachedBatch, columns=selected)
+        return self._native.batches(build, batch_size, remainder, epochs, selected.native)
 
-    def _native_batches(
-        self, columns: Columns, batch_size: int, remainder: str, epochs: int | None, skip: int = 0, step: int = 1
-    ) -> native.BatchIterator:
-        """Start the batches of this rank after the first `skip`, and of these every `step`-th."""
-        build = partial(CachedBatch, columns=columns)
-        return self._native.batches(build, batch_size, remainder, epochs, columns.native, skip, step)
+    def _batches_of_worker(self, batch_size: int, remainder: str, skip: int, step: int) -> native.BatchIterator:
+        """Start the batches of this rank, all columns, after the first `skip`, and of these every `step`-th."""
+        build = partial(CachedBatch, columns=self._columns)
+        return self._native.batches(build, batch_size, remainder, 1, None, skip, step)
 
     @cached_property
     def _columns(self) -> Columns:

@@ -7,7 +7,7 @@ use super::chunk::Chunk;
 use super::files::{ShardFiles, TableFiles};
 use super::pipeline::Load;
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Algorithm, payload_len, restore_into};
+use crate::format::compression::{Decoder, payload_len, plain};
 use crate::format::envelope;
 use crate::format::payload::FieldPlace;
 use crate::limits::PAYLOAD_BYTES_MAX;
@@ -29,6 +29,7 @@ pub struct Loader {
     scratch: Vec<u8>,
     extents: Vec<u64>,
     places: Vec<FieldPlace>,
+    decoder: Decoder,
 }
 
 impl Loader {
@@ -44,6 +45,7 @@ impl Loader {
             scratch: Vec::new(),
             extents: Vec::new(),
             places: Vec::new(),
+            decoder: Decoder::default(),
         }
     }
 
@@ -83,24 +85,26 @@ impl Loader {
             found,
         };
         let (json, stored) = envelope::split(record).map_err(fault)?;
+        let algorithm = compression(cache, row);
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
         let before = chunk.before();
-        let held = match cache.algorithm(row.shard) {
-            Algorithm::None if stored.len() > COPY_MAX && shard.memory().is_some() => {
+        let held = match plain(algorithm, stored) {
+            Some(payload) if payload.len() > COPY_MAX && shard.memory().is_some() => {
                 let end = usize::try_from(row.offset + row.byte_len)
                     .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
-                Ok(chunk.map(shard, end - stored.len(), end))
+                Ok(chunk.map(shard, end - payload.len(), end))
             }
-            Algorithm::None => Ok(chunk.hold_copy(stored)),
-            algorithm => {
+            Some(payload) => Ok(chunk.hold_copy(payload)),
+            None => {
                 let len = payload_len(algorithm, stored).map_err(fault)?;
                 if len as u64 > PAYLOAD_BYTES_MAX {
                     return Err(fault(format!(
                         "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
                     )));
                 }
-                chunk.hold(len, |out| restore_into(algorithm, stored, out))
+                let (decoder, dictionary) = (&mut self.decoder, cache.dictionary()?);
+                chunk.hold(|out| decoder.append(algorithm, dictionary, stored, out))
             }
         };
         let completed = held.and_then(|payload| {

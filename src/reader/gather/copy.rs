@@ -4,7 +4,7 @@ use super::locate::{Files, Located};
 use super::selection::Selection;
 use super::target::Target;
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Algorithm, payload_len, restore_into};
+use crate::format::compression::{Decoder, payload_len, plain};
 use crate::format::envelope;
 use crate::format::payload::FieldPlace;
 use crate::limits::PAYLOAD_BYTES_MAX;
@@ -27,6 +27,7 @@ pub(super) enum Source<'a> {
 /// What one thread needs while it copies.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
+    decoder: Decoder,
     payload: Vec<u8>,
     extents: Vec<u64>,
     places: Vec<FieldPlace>,
@@ -49,10 +50,7 @@ pub(super) fn restored_len(files: &Files, at: &Located) -> Result<u64> {
     let record = files.bytes(at).unwrap_or_default();
     let stored = stored(files, at, record)?;
     let len = payload_len(at.algorithm, stored).map_err(|found| files.fault(at, found))? as u64;
-    if len > PAYLOAD_BYTES_MAX {
-        let found = format!("a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}");
-        return Err(files.fault(at, found));
-    }
+    check_len(len).map_err(|found| files.fault(at, found))?;
     Ok(len)
 }
 
@@ -101,25 +99,37 @@ fn from_stored(
     scratch: &mut Scratch,
 ) -> Result<()> {
     let fault = |found| files.fault(at, found);
-    if at.algorithm == Algorithm::None {
-        return from_payload(selection, stored, targets, scratch).map_err(fault);
+    if let Some(payload) = plain(at.algorithm, stored) {
+        return from_payload(selection, payload, targets, scratch).map_err(fault);
     }
     let len = payload_len(at.algorithm, stored).map_err(fault)?;
+    let dictionary = files.dictionary(at)?;
     if let (true, [target]) = (selection.is_whole(), &mut *targets) {
         let place = target.next(len).map_err(fault)?;
-        return restore_into(at.algorithm, stored, place).map_err(fault);
+        let decoder = &mut scratch.decoder;
+        return decoder
+            .restore_into(at.algorithm, dictionary, stored, place)
+            .map_err(fault);
     }
-    if len as u64 > PAYLOAD_BYTES_MAX {
-        return Err(fault(format!(
-            "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
-        )));
-    }
+    check_len(len as u64).map_err(fault)?;
     let mut payload = std::mem::take(&mut scratch.payload);
-    payload.resize(len, 0);
-    restore_into(at.algorithm, stored, &mut payload).map_err(fault)?;
+    payload.clear();
+    scratch
+        .decoder
+        .append(at.algorithm, dictionary, stored, &mut payload)
+        .map_err(fault)?;
     from_payload(selection, &payload, targets, scratch).map_err(fault)?;
     scratch.payload = payload;
     Ok(())
+}
+
+fn check_len(len: u64) -> std::result::Result<(), String> {
+    if len <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
+    ))
 }
 
 fn from_payload(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{CacheError, Result};
-use crate::format::compression::Algorithm;
+use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::store::cache::Cache;
 use crate::store::file::FileReader;
@@ -237,6 +237,14 @@ impl Files {
                 .verify_record(files, row, at.sample, record, self.verify)?;
         }
         Ok(record)
+    }
+
+    /// What the payload of a record may have been compressed with.
+    ///
+    /// # Errors
+    /// As [`Cache::dictionary`].
+    pub fn dictionary(&self, at: &Located) -> Result<Option<&Dictionary>> {
+        self.tables(at.table)?.cache.dictionary()
     }
 
     /// The error for a record that is not what the manifest describes.

@@ -5,6 +5,7 @@ mod batches;
 mod buffer;
 mod dataset;
 mod errors;
+mod fields;
 mod fork;
 mod ingest;
 mod iterator;

@@ -85,6 +85,7 @@ pub fn write(
         name,
         options: WriterOptions::new(8, 1, layout.shard_bytes, compression)?,
         schema: None,
+        payload: None,
         source_version: None,
         lock,
         profile: Arc::default(),

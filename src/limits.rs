@@ -5,8 +5,29 @@
 /// default size).
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Largest payload of one sample, in bytes: the length prefix of an lz4 payload has 32 bits.
+/// Largest payload of one sample, in bytes: the length prefix of an lz4 or zstd payload has 32 bits.
 pub const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Fastest zstd level offered: below it payloads hardly shrink.
+pub const ZSTD_LEVEL_MIN: i32 = -7;
+
+/// Strongest zstd level offered: those above take hundreds of MiB in each thread and gain little on records.
+pub const ZSTD_LEVEL_MAX: i32 = 19;
+
+/// Smallest zstd dictionary that is trained, in bytes: the tables in it alone take some hundred.
+pub const DICTIONARY_BYTES_MIN: u64 = 1 << 10;
+
+/// Largest zstd dictionary, in bytes. Each reader of a cache holds it twice, as it is and digested.
+pub const DICTIONARY_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of samples that a dictionary is trained on, for each of its own: what zstd advises.
+pub const DICTIONARY_SAMPLE_FACTOR: usize = 100;
+
+/// Most bytes of samples that a dictionary is trained on; they are held in memory, twice.
+pub const DICTIONARY_SAMPLE_BYTES_MAX: usize = 16 << 20;
+
+/// Most samples that a dictionary is trained on: with metadata, they are held in memory too.
+pub const DICTIONARY_SAMPLES_MAX: usize = 65_536;
 
 /// Largest embedded metadata of one sample, in bytes. Metadata is for values one filters and weighs by; documents
 /// belong in the payload.

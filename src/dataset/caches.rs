@@ -143,6 +143,9 @@ impl Caches {
                     .shards
                     .iter()
                     .for_each(|shard| name.bytes(&shard.sha256.0));
+                if let Some(dictionary) = &manifest.dictionary {
+                    name.bytes(&dictionary.sha256.0);
+                }
             }
             name.finish()
         })

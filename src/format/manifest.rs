@@ -16,7 +16,7 @@ use super::payload::PayloadSchema;
 use super::schema::{ColumnSpec, Schema};
 use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
 use crate::error::{CacheError, Result};
-use crate::limits::CACHE_SAMPLES_MAX;
+use crate::limits::{CACHE_SAMPLES_MAX, DICTIONARY_BYTES_MAX};
 
 /// A checked manifest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +47,9 @@ pub struct Manifest {
     /// Fast checksum of `metadata.arrow`, absent in caches of published releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_crc32c: Option<Crc32c>,
+    /// The zstd dictionary of all payloads stored as zstd frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dictionary: Option<DictionaryEntry>,
     /// Version the source declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_version: Option<String>,
@@ -77,6 +80,15 @@ pub struct Compression {
     pub algo: Algorithm,
     /// Ratio the writer was told to expect; advisory, 1.0 for `none`.
     pub ratio: f64,
+}
+
+/// The file of the zstd dictionary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DictionaryEntry {
+    /// Length of `dictionary.zstd` in bytes.
+    pub byte_len: u64,
+    /// SHA-256 of `dictionary.zstd`.
+    pub sha256: Sha256Digest,
 }
 
 /// The file of per-record checksums.
@@ -119,6 +131,7 @@ struct Raw {
     payload: Option<PayloadSchema>,
     record_checksums: Option<RecordChecksums>,
     metadata_crc32c: Option<Crc32c>,
+    dictionary: Option<DictionaryEntry>,
     source_version: Option<String>,
     created_by: Option<String>,
     manifest_crc32c: Option<Crc32c>,
@@ -160,6 +173,7 @@ impl Manifest {
             payload: raw.payload,
             record_checksums: raw.record_checksums,
             metadata_crc32c: raw.metadata_crc32c,
+            dictionary: raw.dictionary,
             source_version: raw.source_version,
             created_by: raw.created_by,
         };
@@ -220,6 +234,22 @@ impl Manifest {
             .try_fold(0u64, |sum, shard| sum.checked_add(shard.byte_len));
         if total.is_none_or(|total| i64::try_from(total).is_err()) {
             return Err("shards of more than 2^63 bytes in all".to_owned());
+        }
+        if let Some(dictionary) = &self.dictionary
+            && dictionary.byte_len > DICTIONARY_BYTES_MAX
+        {
+            return Err(format!(
+                "a dictionary of {} bytes, more than the limit of {DICTIONARY_BYTES_MAX}",
+                dictionary.byte_len
+            ));
+        }
+        let is_zstd = |shard: &ShardEntry| shard.compression.algo == Algorithm::Zstd;
+        if self.format_version < 4 && (self.dictionary.is_some() || self.shards.iter().any(is_zstd))
+        {
+            return Err(format!(
+                "zstd in format {}, which has none",
+                self.format_version
+            ));
         }
         if self.format_version < 4
             && self
@@ -328,6 +358,7 @@ mod tests {
                 sha256: Sha256Digest::of(b"checksums"),
             }),
             metadata_crc32c: Some(Crc32c::of(b"metadata")),
+            dictionary: None,
             source_version: Some("v1".to_owned()),
             created_by: None,
         }

@@ -8,12 +8,14 @@ pub mod columns;
 pub mod compression;
 pub mod envelope;
 pub mod index;
+mod lz4;
 pub mod manifest;
 pub mod metadata;
 pub mod names;
 pub mod payload;
 pub mod row;
 pub mod schema;
+mod zstd;
 
 /// Oldest format version this build reads.
 pub const FORMAT_VERSION_OLDEST: u32 = 2;

@@ -141,16 +141,14 @@ impl Chunk {
         &mut self.rows
     }
 
-    /// Room for a payload of `len` bytes at the end of the buffer, which `fill` writes.
+    /// A payload that `fill` appends to the buffer.
     pub(super) fn hold<E>(
         &mut self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Payload, E> {
         let start = self.bytes.len();
-        let end = start + len;
-        self.bytes.resize(end, 0);
-        fill(self.bytes.get_mut(start..end).unwrap_or_default())?;
+        fill(&mut self.bytes)?;
+        let end = self.bytes.len();
         Ok(Payload::Held { start, end })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::chunk::Chunk;
 use super::files::{ShardFiles, TableFiles};
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Algorithm, payload_len, restore_into};
+use crate::format::compression::{Algorithm, Decoder, payload_len, plain};
 use crate::format::{envelope, index::IndexRow};
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::store::cache::Cache;
@@ -34,6 +34,7 @@ pub struct Loader {
     tables: TableFiles,
     shards: ShardFiles,
     scratch: Vec<u8>,
+    decoder: Decoder,
 }
 
 impl Loader {
@@ -48,6 +49,7 @@ impl Loader {
             shards: ShardFiles::new(io, 1),
             io,
             scratch: Vec::new(),
+            decoder: Decoder::default(),
         }
     }
 
@@ -87,28 +89,30 @@ impl Loader {
             found,
         };
         let (json, stored) = envelope::split(record).map_err(fault)?;
+        let algorithm = compression(cache, row);
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
         let before = chunk.before();
-        let held = match compression(cache, row) {
-            Algorithm::None
+        let held = match plain(algorithm, stored) {
+            Some(payload)
                 if self.placement == Placement::InFile
-                    && stored.len() > COPY_MAX
+                    && payload.len() > COPY_MAX
                     && shard.memory().is_some() =>
             {
                 let end = usize::try_from(row.offset + row.byte_len)
                     .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
-                Ok(chunk.map(shard, end - stored.len(), end))
+                Ok(chunk.map(shard, end - payload.len(), end))
             }
-            Algorithm::None => Ok(chunk.hold_copy(stored)),
-            algorithm => {
+            Some(payload) => Ok(chunk.hold_copy(payload)),
+            None => {
                 let len = payload_len(algorithm, stored).map_err(fault)?;
                 if len as u64 > PAYLOAD_BYTES_MAX {
                     return Err(fault(format!(
                         "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
                     )));
                 }
-                chunk.hold(len, |out| restore_into(algorithm, stored, out))
+                let (decoder, dictionary) = (&mut self.decoder, cache.dictionary()?);
+                chunk.hold(|out| decoder.append(algorithm, dictionary, stored, out))
             }
         };
         let completed = held.and_then(|payload| {

@@ -1,6 +1,7 @@
 //! Files of a cache: how they are created, made durable and published whole, and who may do so.
 
 pub mod cache;
+mod dictionary;
 pub mod file;
 pub mod folder;
 pub mod locality;

@@ -12,9 +12,13 @@ use super::options::WriterOptions;
 use super::output::Tag;
 use super::pipeline::Pipeline;
 use super::profiler::{Profile, Stage};
+use super::training::Training;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
-use crate::format::manifest::{ChecksumAlgorithm, Manifest, RecordChecksums, ShardEntry};
+use crate::format::compression::Algorithm;
+use crate::format::manifest::{
+    ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
+};
 use crate::format::names::{MANIFEST, check_source_name, shard};
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
@@ -67,6 +71,8 @@ pub struct CacheWriter {
     chunk_samples: usize,
     rows: u64,
     chunk: Option<Box<Chunk>>,
+    /// The samples so far, while there are too few to train a dictionary on.
+    training: Option<Training>,
     // Dropped in this order: the threads end before what they write into is removed.
     pipeline: Pipeline,
     staging: Arc<Staging>,
@@ -83,7 +89,11 @@ impl CacheWriter {
         let staging = Staging::begin(request.vfs, request.base, request.name, request.lock)?;
         let staging = Arc::new(staging);
         let mut pipeline = Pipeline::start(&staging, &request.options, &request.profile)?;
-        let chunk = pipeline.empty_chunk(&mut || Ok(()))?;
+        let training = request.options.dictionary_bytes().map(Training::new);
+        let chunk = match training {
+            Some(_) => Box::default(),
+            None => pipeline.empty_chunk(&mut || Ok(()))?,
+        };
         let mut writer = Self {
             name: request.name.to_owned(),
             options: request.options,
@@ -94,6 +104,7 @@ impl CacheWriter {
             chunk_samples: request.options.chunks().1,
             rows: 0,
             chunk: Some(chunk),
+            training,
             pipeline,
             staging,
         };
@@ -187,11 +198,16 @@ impl CacheWriter {
             let what = "a sample was pushed without columns or into a full chunk";
             return Err(E::from(CacheError::internal(what)));
         };
+        let before = chunk.payloads.byte_len();
         let mut row = chunk.push_with(append, layout, learned)?;
         fill(&mut row)?;
-        row.finish()?;
+        let text_bytes = row.finish()?;
         self.rows += 1;
-        Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy())
+        let is_enough = self.training.as_mut().is_some_and(|training| {
+            training.count(chunk.payloads.byte_len().saturating_sub(before), text_bytes);
+            training.is_enough()
+        });
+        Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy() || is_enough)
     }
 
     /// Takes a sample with named values in any order; the first sample sets the columns. Otherwise as
@@ -221,12 +237,41 @@ impl CacheWriter {
     /// # Errors
     /// The error of `interrupt`, or the first error of any thread of this write.
     pub fn submit(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        if let Some(chunk) = self.chunk.take() {
-            self.pipeline.send(chunk)?;
-        }
-        let mut chunk = self.pipeline.empty_chunk(interrupt)?;
+        self.send_on(interrupt)?;
+        let mut chunk = match self.training {
+            Some(_) => Box::default(),
+            None => self.pipeline.empty_chunk(interrupt)?,
+        };
         chunk.first_row = self.rows;
         self.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// Sends the chunk on, or holds it back while there are too few samples to train a dictionary on.
+    fn send_on(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let chunk = self.chunk.take().filter(|chunk| chunk.len() > 0);
+        let Some(training) = &mut self.training else {
+            return chunk.map_or(Ok(()), |chunk| self.pipeline.send(chunk));
+        };
+        chunk.into_iter().for_each(|chunk| training.hold(chunk));
+        if training.is_enough() {
+            return self.end_training(interrupt);
+        }
+        Ok(())
+    }
+
+    /// Has the dictionary trained on the samples so far, if that is still to be done, and sends them on.
+    fn end_training(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let Some(training) = self.training.take() else {
+            return Ok(());
+        };
+        self.pipeline
+            .train(|done| training.lesson(done), interrupt)?;
+        for chunk in training.into_chunks() {
+            // Chunks held back come in place of the empty ones, so that never more are on their way.
+            drop(self.pipeline.empty_chunk(interrupt)?);
+            self.pipeline.send(chunk)?;
+        }
         Ok(())
     }
 
@@ -241,9 +286,8 @@ impl CacheWriter {
         if self.rows == 0 {
             return Err(CacheError::EmptySource { name: self.name });
         }
-        if let Some(chunk) = self.chunk.take().filter(|chunk| chunk.len() > 0) {
-            self.pipeline.send(chunk)?;
-        }
+        self.send_on(interrupt)?;
+        self.end_training(interrupt)?;
         let (committed, digests) = self.pipeline.finish(interrupt)?;
         let staging = Arc::into_inner(self.staging)
             .ok_or_else(|| CacheError::internal("a cache is still being written after its end"))?;
@@ -285,11 +329,18 @@ fn manifest(
             sha256: digest(Tag::Shard(id))?.sha256,
         })
     });
+    let dictionary = |byte_len| {
+        Ok(DictionaryEntry {
+            byte_len,
+            sha256: digest(Tag::Dictionary)?.sha256,
+        })
+    };
+    let is_zstd = options.compression().algo == Algorithm::Zstd;
     let nullable = committed.schema.columns().iter().any(|c| c.nullable);
     let ragged = payload.as_ref().is_some_and(|p| p.open_axes() > 0);
     Ok(Manifest {
-        // Nulls, non-finite floats and fields of open shape are what published releases cannot read.
-        format_version: if nullable || committed.non_finite || ragged {
+        // Nulls, non-finite floats, zstd and fields of open shape are what published releases cannot read.
+        format_version: if nullable || committed.non_finite || is_zstd || ragged {
             4
         } else {
             2
@@ -307,6 +358,7 @@ fn manifest(
             sha256: digest(Tag::Checksums)?.sha256,
         }),
         metadata_schema: committed.schema,
+        dictionary: committed.dictionary.map(dictionary).transpose()?,
         source_version: None,
         created_by: Some(concat!("dataset_rt ", env!("CARGO_PKG_VERSION")).to_owned()),
     })

@@ -190,10 +190,10 @@ impl Row<'_> {
             .push(self.layout, position, column, value, self.row)
     }
 
-    /// Checks that every column got its value.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Checks that every column got its value; returns how many bytes of text there are among them.
+    pub(super) fn finish(self) -> Result<usize> {
         if self.position == self.columns.len() {
-            return Ok(());
+            return Ok(usize::try_from(self.text_bytes).unwrap_or(usize::MAX));
         }
         Err(CacheError::internal(
             "a sample with too few metadata values",

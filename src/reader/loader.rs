@@ -85,7 +85,7 @@ impl Loader {
             found,
         };
         let (json, stored) = envelope::split(record).map_err(fault)?;
-        let algorithm = compression(cache, row);
+        let algorithm = cache.algorithm(row.shard);
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
         let before = chunk.before();

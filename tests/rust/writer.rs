@@ -68,6 +68,7 @@ impl Setup {
                 compression,
             )?,
             schema: self.schema.clone(),
+            payload: None,
             source_version: self.version.clone(),
             lock: match self.locked {
                 true => CacheLock::try_acquire(base, "train")?,

@@ -51,13 +51,16 @@ def resident(folder: Path) -> float:
     mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
     pages = found = 0
     for path in _files(folder):
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as area:
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as area,
+        ):
             state = ctypes.create_string_buffer(-(-len(area) // mmap.PAGESIZE))
             place = ctypes.addressof(anchor := ctypes.c_char.from_buffer(area))
             if mincore(place, len(area), state) != 0:
                 raise OSError(ctypes.get_errno(), f"mincore failed for {path}")
             del anchor
-            pages += len(state) 
+            pages += len(state)
             found += sum(byte & 1 for byte in state.raw)
     return found / max(1, pages)
 

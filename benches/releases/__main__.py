@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import sys
 import tempfile
 from pathlib import Path
 
+from benches import document, machine
+from benches.environments import RELEASES, UnavailableError, peer_python
 from benches.releases import report
 from benches.releases.cases import CASES, OURS, SCIPY, Case
 from benches.releases.driver import Driver, WorkerFailedError, work
-from benches.environments import RELEASES, ROOT, peer_python
 
 
 def _arguments() -> argparse.Namespace:
@@ -40,14 +40,15 @@ def main() -> int:
         return 0
     if arguments.record and (arguments.only or arguments.without_ours):
         sys.exit("--record writes the whole document: leave out --only and --without-ours")
-    contenders = {release: peer_python(release) for release in RELEASES}
+    try:
+        contenders = {release: peer_python(release) for release in RELEASES}
+    except UnavailableError as error:
+        sys.exit(f"bench needs the published releases: {error}")
     if not arguments.without_ours:
         if importlib.util.find_spec("dataset_rt") is None:
             sys.exit("this package is not built: run `just develop`, or pass --without-ours")
         contenders = {OURS: Path(sys.executable), **contenders}
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if busy > 0.5:
-        print(f"other work keeps this machine busy (load {busy:.1f}): expect wide spreads", file=sys.stderr)
+    busy = machine.busy()
     with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
         base = arguments.data or Path(temporary)
         base.mkdir(parents=True, exist_ok=True)
@@ -61,12 +62,10 @@ def main() -> int:
             sys.exit(f"bench stopped: {error}")
         names = [*contenders, *([SCIPY] if any(case.peers for case in cases) else [])]
         table = report.table(outcomes, names)
-        machine = report.machine(base, versions, busy)
+        where = report.machine(machine.described(base, busy), versions)
     print(table)
     if arguments.record:
-        target = ROOT / "docs" / "benchmarks.md"
-        target.write_text(report.document(table, machine, arguments.rounds), encoding="utf-8")
-        print(f"written: {target.relative_to(ROOT)}")
+        print(f"written: {document.record('releases', report.document(table, where, arguments.rounds))}")
     misses = report.missed(outcomes)
     for line in misses:
         print(f"MISSED  {line}")

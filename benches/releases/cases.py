@@ -13,6 +13,7 @@ SHAPES: dict[str, dict[str, int]] = {
     "1,000 caches": {"caches": 1_000, "samples": 100, "payload": 256},
     "10,000 caches": {"caches": 10_000, "samples": 100, "payload": 64},
     "million rows": {"caches": 4, "samples": 250_000, "payload": 8, "columns": 4},
+    "10 million rows": {"caches": 4, "samples": 2_500_000, "payload": 8, "columns": 4, "checked": 100_000},
     "2,000 x 1 KiB": {"caches": 1, "samples": 2_000, "payload": 1024},
     "2,000 x 256 KiB": {"caches": 1, "samples": 2_000, "payload": 256 * 1024},
     "96 x 8 MiB": {"caches": 1, "samples": 96, "payload": 8 * 1024 * 1024},
@@ -152,27 +153,40 @@ CASES: list[Case] = [
         options={"prefetch_size": 4},
         stored=False,
     ),
-    Case(
-        "metadata",
-        "1,000,000 metadata rows: bool, int, float, string",
-        "metadata",
-        "million rows",
-        (
-            Figure("out", "table out, first time", target=2.0, only="0.4.8"),
-            Figure("again", "table out, after the edit"),
-            Figure("use", "first look at every column"),
-            Figure("back", "edited weights back", target=3.0, only="0.4.8"),
-            Figure("peak", "memory peak of all that", "MiB", target=2.0, only="0.4.8"),
-        ),
+    *(
+        Case(
+            name,
+            f"{rows} metadata rows: bool, int, float, string",
+            "metadata",
+            shape,
+            (
+                Figure("out", "table out, first time", target=out, only="0.4.8"),
+                Figure("again", "table out, after the edit"),
+                Figure("use", "first look at every column"),
+                Figure("back", "edited weights back", target=3.0, only="0.4.8"),
+                Figure("peak", "memory peak of all that", "MiB", target=2.0, only="0.4.8"),
+                Figure("tables", "memory peak / size of the table", "x", most=3.0),
+            ),
+        )
+        for name, rows, shape, out in (
+            ("metadata", "1,000,000", "million rows", 2.0),
+            ("metadata-10m", "10,000,000", "10 million rows", 1.5),
+        )
     ),
-    Case(
-        "draws",
-        "weighted draws on one core, 1,000,000 distinct weights",
-        "draws",
-        "million rows",
-        (Figure("rate", "draws", "M/s", target=2.5, only=SCIPY), Figure("build", "table built")),
-        options={"count": 10_000_000},
-        peers=(SCIPY,),
+    *(
+        Case(
+            name,
+            f"weighted draws on one core, {rows} distinct weights",
+            "draws",
+            shape,
+            (Figure("rate", "draws", "M/s", target=3.0, only=SCIPY), Figure("build", "table built")),
+            options={"count": 20_000_000},
+            peers=(SCIPY,),
+        )
+        for name, rows, shape in (
+            ("draws", "1,000,000", "million rows"),
+            ("draws-10m", "10,000,000", "10 million rows"),
+        )
     ),
     Case(
         "permutation",

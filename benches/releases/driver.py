@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benches.releases.cases import OURS, SCIPY, SHAPES, Case
 from benches.environments import clean_environment
+from benches.releases.cases import OURS, SCIPY, SHAPES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

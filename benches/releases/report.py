@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benches.releases.cases import OURS, Figure
@@ -14,9 +10,7 @@ if TYPE_CHECKING:
     from benches.releases.driver import Outcome, Sample
 
 INTRODUCTION = """\
-# Benchmarks
-
-Written by `just bench --record`; do not edit by hand.
+## Against our own releases and SciPy
 
 Every figure is the median of {rounds} rounds with the smallest and largest value in brackets. Each
 measurement is a process of its own in an environment of its own (the published releases run with the same
@@ -33,7 +27,8 @@ actions that take turns in one process.
 """
 
 
-def _unit(figure: Figure, value: float) -> str:
+def shown(figure: Figure, value: float) -> str:
+    """Write a value in the figure's unit."""
     if figure.unit == "ms":
         milliseconds = value * 1e3
         return f"{milliseconds:,.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
@@ -45,8 +40,8 @@ def _unit(figure: Figure, value: float) -> str:
 def _cell(figure: Figure, sample: Sample | None) -> str:
     if sample is None:
         return "-"
-    low, high = _unit(figure, min(sample.values)), _unit(figure, max(sample.values))
-    return f"{_unit(figure, sample.median)} [{low}..{high}]"
+    low, high = shown(figure, min(sample.values)), shown(figure, max(sample.values))
+    return f"{shown(figure, sample.median)} [{low}..{high}]"
 
 
 def ratio(outcome: Outcome, figure: Figure) -> float | None:
@@ -115,41 +110,15 @@ def table(outcomes: list[Outcome], names: list[str]) -> str:
     return "\n".join(lines) + ("\n\nNot measured:\n\n" + "\n".join(failures) if failures else "") + "\n"
 
 
-def _first_value(path: str, key: str) -> str:
-    try:
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == key:
-                return value.strip()
-    except OSError:
-        pass
-    return "unknown"
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> str:
+def machine(lines: list[str], versions: dict[str, dict[str, object]]) -> str:
     """Describe where the figures come from, as a Markdown list."""
-    kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
-    memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
-    filesystem = _output("stat", "--file-system", "--format=%T", str(base))
-    lines = [
-        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
-        f"* other work: load of {busy:.1f} when the run started",
-        f"* memory: {memory}; data on {filesystem}",
-        f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
-        f"* compiler: {_output('rustc', '--version')}",
+    found = [
+        f"* {name}: " + ", ".join(f"{package} {version}" for package, version in packages.items())
+        for name, packages in versions.items()
     ]
-    for name, found in versions.items():
-        lines.append(f"* {name}: " + ", ".join(f"{package} {version}" for package, version in found.items()))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *found]) + "\n"
 
 
 def document(table_text: str, machine_text: str, rounds: int) -> str:
-    """Return the whole of `docs/benchmarks.md`."""
-    return INTRODUCTION.format(rounds=rounds) + "## Machine\n\n" + machine_text + "\n## Figures\n\n" + table_text
+    """Return this comparison's part of `docs/benchmarks.md`."""
+    return INTRODUCTION.format(rounds=rounds) + "### Where\n\n" + machine_text + "\n### Figures\n\n" + table_text

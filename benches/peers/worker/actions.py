@@ -255,9 +255,7 @@ def sample(data: str, path: str, sampler: str) -> Callable[[], Figures]:
     return measure
 
 
-def endless(
-    data: str, path: str, loader: str, form: str, batches: int, **options: object
-) -> Callable[[], Figures]:
+def endless(data: str, path: str, loader: str, form: str, batches: int, **options: object) -> Callable[[], Figures]:
     """Measure by how much memory grows over many batches of an endless loader, after the first twentieth."""
     reference = Reference(data)
     built = importlib.import_module(f"loaders.{loader}").Loader(Path(path), reference, form, **options)
@@ -286,7 +284,6 @@ def endless(
 
 
 ACTIONS = {
-    action.__name__: action for action in (
-        write, rewrite, gather, load, cold, cold_load, sample, endless, memcpy, threads
-    )
+    action.__name__: action
+    for action in (write, rewrite, gather, load, cold, cold_load, sample, endless, memcpy, threads)
 }

@@ -5,6 +5,7 @@ Runs inside every environment: NumPy and the standard library only.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def parts(batch: object, reference: Reference) -> list[np.ndarray]:
     if isinstance(batch, tuple):  # values, offsets
         values, offsets = np.asarray(batch[0]), np.asarray(batch[1])
         values = values.reshape(-1).view(np.uint8)
-        return [values[start:stop] for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [values[start:stop] for start, stop in itertools.pairwise(offsets)]
     if isinstance(batch, list):
         return [np.frombuffer(record, np.uint8) for record in batch]
     array = np.asarray(batch)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def randint(path: str, length: int, size: int) -> Callable[[], np.ndarray]:  # noqa: ARG001
     """NumPy's older interface."""
-    draw = np.random.RandomState(42).randint  # noqa: NPY002 - the one to measure
+    draw = np.random.RandomState(42).randint
     return lambda: draw(0, length, size)
 
 
@@ -24,7 +24,7 @@ def default_rng(path: str, length: int, size: int) -> Callable[[], np.ndarray]: 
 
 def loaderx_old(path: str, length: int, size: int) -> Callable[[], np.ndarray]:  # noqa: ARG001
     """The sampler of loaderx 0.5, with replacement; it returns a copy."""
-    from loaderx._sampler import Sampler  # noqa: PLC0415, PLC2701 - what the benchmark of loaderx itself measures
+    from loaderx._sampler import Sampler  # noqa: PLC0415 - what the benchmark of loaderx itself measures
 
     return Sampler(length, size, Sampler.Mode.IID).next
 

@@ -6,8 +6,9 @@ import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
-from loaders.base import BATCH, WORKERS, Base, endless
 from stores.dataset_rt_release import opened
+
+from loaders.base import BATCH, WORKERS, Base, endless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

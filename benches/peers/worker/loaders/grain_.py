@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import grain
 import numpy as np
+
 from loaders.base import BATCH, WORKERS, Base
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import datasets
-import torch
-from loaders.base import BATCH, WORKERS, Base, endless
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+from loaders.base import BATCH, WORKERS, Base, endless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
 
 class Loader(Base):

@@ -6,8 +6,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from litdata import StreamingDataLoader, StreamingDataset
-from loaders.base import BATCH, WORKERS, Base, endless
 from stores.litdata_ import whole
+
+from loaders.base import BATCH, WORKERS, Base, endless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

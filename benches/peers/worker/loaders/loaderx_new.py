@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from loaders.base import BATCH, WORKERS, Base
 from loaderx import Loader as Threads
 from loaderx.sampler import Sampler
 from loaderx.zrecord import Dense
+
+from loaders.base import BATCH, WORKERS, Base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

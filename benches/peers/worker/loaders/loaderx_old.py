@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from loaders.base import BATCH, WORKERS, Base
 from loaderx import DataLoader, Dataset
+
+from loaders.base import BATCH, WORKERS, Base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loaders.base import BATCH, WORKERS, Base, endless
 from stores.mosaicml_ import StreamingDataset  # with what it needs to be imported
 from torch.utils.data import DataLoader
+
+from loaders.base import BATCH, WORKERS, Base, endless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import polars as pl
-from loaders.base import BATCH, WORKERS, Base
 
 from dataset_rt import CachedDataset, ReaderConfig
+from loaders.base import BATCH, WORKERS, Base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

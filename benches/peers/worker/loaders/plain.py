@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from loaders.base import BATCH, WORKERS, Base
 
 if TYPE_CHECKING:

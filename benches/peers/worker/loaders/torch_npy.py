@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from loaders.base import BATCH, Base, endless
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from loaders.base import BATCH, Base, endless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
 from stores.base import Base, records, stacked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
     from reference import Reference
 
 FILE = "records.array_record"

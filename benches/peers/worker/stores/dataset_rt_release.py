@@ -48,7 +48,9 @@ class Store(Base):
     @staticmethod
     def write(reference: Reference, path: Path, form: str) -> None:
         """Write with two threads."""
-        config = WriterConfig(show_progress=False, shard_compression=ShardCompression(algo="none" if form == "raw" else form))
+        config = WriterConfig(
+            show_progress=False, shard_compression=ShardCompression(algo="none" if form == "raw" else form)
+        )
         runtime = DatasetRuntime(num_workers=THREADS)
         (result,) = runtime.write_cache([Source(reference)], path, writer_config=config)
         if not hasattr(result, "path"):

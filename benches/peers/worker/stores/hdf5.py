@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
+
 from stores.base import Base, blocks, records
 
 if TYPE_CHECKING:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import datasets
-import numpy as np
 import pyarrow as pa
 from datasets.arrow_writer import ArrowWriter
+
 from stores.base import Base, blocks, records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
     from reference import Reference
 
 FILE = "records.arrow"

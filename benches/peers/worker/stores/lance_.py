@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import lance
 import numpy as np
 import pyarrow as pa
+
 from stores.base import Base, blocks, ragged_blocks
 
 if TYPE_CHECKING:

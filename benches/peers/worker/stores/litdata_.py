@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from litdata import StreamingDataset, optimize
 from reference import Reference
+
 from stores.base import Base, records, stacked
 
 if TYPE_CHECKING:

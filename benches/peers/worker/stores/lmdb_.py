@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 import numpy as np
+
 from stores.base import Base, records
 
 if TYPE_CHECKING:

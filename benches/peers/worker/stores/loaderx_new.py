@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from loaderx.zrecord import Dense, Ragged, RaggedBatch
+
 from stores.base import Base
 
 if TYPE_CHECKING:

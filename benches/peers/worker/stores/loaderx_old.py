@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from loaderx import Dataset, Zrecord
+
 from stores.base import Base, ragged_blocks
 
 if TYPE_CHECKING:

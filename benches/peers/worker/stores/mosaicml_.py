@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from stores.base import Base
 
 

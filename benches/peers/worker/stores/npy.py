@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from stores.base import Base
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Store(Base):
         starts, stops = self.offsets[rows], self.offsets[rows + 1]
         offsets = np.concatenate([[0], np.cumsum(stops - starts)])
         values = np.empty(offsets[-1], np.uint8)
-        for start, stop, at, end in zip(starts.tolist(), stops.tolist(), offsets[:-1].tolist(), offsets[1:].tolist()):
+        for start, stop, at, end in zip(
+            starts.tolist(), stops.tolist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=False
+        ):
             values[at:end] = self.array[start:stop]
         return values, offsets

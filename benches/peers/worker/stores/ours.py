@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-from stores.base import Base, records
-
 from dataset_rt import (
     CachedDataset,
     CacheInput,
@@ -16,11 +13,13 @@ from dataset_rt import (
     write_arrays,
     write_cache,
 )
+from stores.base import Base, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
     from reference import Reference
 
 THREADS = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import webdataset as wds
+
 from stores.base import Base
 
 if TYPE_CHECKING:

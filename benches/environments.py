@@ -33,7 +33,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "zarr": ("zarr==3.1.6", "numcodecs==0.16.6", "numpy==2.4.6"),
     "tensorstore": ("tensorstore==0.1.86", "numpy==2.4.6"),
     "lance": ("pylance==14.0.2", "pyarrow==26.0.1", "numpy==2.4.6"),
-    "huggingface": ("datasets==5.2.0", "pyarrow==26.0.1", "numpy==2.4.6"),
+    "huggingface": (TORCH, "datasets==5.2.0", "pyarrow==26.0.1", "numpy==2.4.6"),
     "torch": (TORCH, "numpy==2.4.6"),
     "webdataset": (TORCH, "webdataset==1.0.2", "numpy==2.4.6"),
     "litdata": (TORCH, "litdata==0.2.76", "numpy==2.4.6"),

@@ -24,6 +24,10 @@ LIVES = 2  # processes that each contender gets in a case, one after the other
 LEFT = 0.02  # part of a cold store's pages that may still be in memory
 
 
+def _size_file(store: Path) -> Path:
+    return store.with_name(f"{store.name}.size")
+
+
 @dataclass
 class Result:
     """What a case brought: contender to figure to values, and why contenders are missing."""
@@ -121,7 +125,7 @@ class Driver:
             kind, form = entry.stored
             store = data.parent / f"{entry.environment.replace(' ', '-')}-{kind}-{form}"
             self.written(python, data, store, kind, form)
-            result.sizes[entry.label] = float(store.with_suffix(".size").read_text(encoding="ascii"))
+            result.sizes[entry.label] = float(_size_file(store).read_text(encoding="ascii"))
             if entry.action in ("gather", "cold"):
                 asked["store"] = kind
         else:
@@ -145,7 +149,7 @@ class Driver:
 
     def written(self, python: Path, data: Path, store: Path, kind: str, form: str) -> None:
         """Let a contender write its store, unless it is there; the size on disk lies beside it."""
-        size = store.with_suffix(".size")
+        size = _size_file(store)
         if str(store) in self.unwritten:
             raise ContenderFailedError(self.unwritten[str(store)])
         if size.is_file() and size.stat().st_mtime >= (data / "ready.json").stat().st_mtime:

@@ -29,7 +29,7 @@ class Loader(Base):
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)
-        self.slow_start = type(self).slow_start = bool(options.get("processes"))
+        self.slow_start = bool(options.get("processes"))
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Build the pipeline of its documents and start."""

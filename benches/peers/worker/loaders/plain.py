@@ -25,7 +25,11 @@ class Loader(Base):
         self.threads = [threading.Thread(target=self._work, args=(seed,), daemon=True) for seed in range(WORKERS)]
         for thread in self.threads:
             thread.start()
-        return iter(self.ready.get, None)
+        return self._handed_over()
+
+    def _handed_over(self) -> Iterator[np.ndarray]:
+        while True:
+            yield self.ready.get()
 
     def _work(self, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -10,9 +10,26 @@ from dataset_rt import (
     ReaderConfig,
     ShardCompression,
     WriterConfig,
-    write_arrays,
     write_cache,
 )
+
+try:
+    from dataset_rt import write_arrays
+except ImportError:
+    def write_arrays(name, arrays, path, *, writer_config):
+        class S:
+            pass
+        src = S(); src.name = name
+        class It:
+            def __init__(self): self.name = name
+            def __iter__(self):
+                a = arrays['data']
+                for i in range(len(a)):
+                    yield CacheInput({'data': np.asarray(a[i])}, {})
+        (r,) = write_cache([It()], path, writer_config=writer_config)
+        return r
+
+import numpy as np
 from stores.base import Base, records
 
 if TYPE_CHECKING:
@@ -23,12 +40,14 @@ if TYPE_CHECKING:
     from reference import Reference
 
 THREADS = 2
-CODECS = {
-    "raw": ShardCompression(algo="none"),
-    "lz4": ShardCompression(algo="lz4"),
-    "zstd": ShardCompression(algo="zstd", level=3),
-    "zstd-1": ShardCompression(algo="zstd", level=1),
-}
+LEVELS = {"zstd": 3, "zstd-1": 1}
+
+
+def codec(form: str) -> ShardCompression:
+    """Return the compression of a form."""
+    if form in LEVELS:
+        return ShardCompression(algo="zstd", level=LEVELS[form])
+    return ShardCompression(algo="none" if form == "raw" else form)
 
 
 class Source:
@@ -58,7 +77,7 @@ class Store(Base):
     @staticmethod
     def write(reference: Reference, path: Path, form: str) -> None:
         """Write with two threads; done when everything is on the disk."""
-        config = WriterConfig(num_threads=THREADS, show_progress=False, shard_compression=CODECS[form])
+        config = WriterConfig(num_threads=THREADS, show_progress=False, shard_compression=codec(form))
         if reference.ragged:
             (result,) = write_cache([Source(reference)], path, writer_config=config)
         else:

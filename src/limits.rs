@@ -39,6 +39,12 @@ pub const METADATA_COLUMNS_MAX: usize = 4096;
 /// Longest source name, in bytes: file systems allow 255, and a staging directory adds up to 40.
 pub const SOURCE_NAME_BYTES_MAX: usize = 200;
 
+/// Most fields of a typed payload: a batch has an array for each.
+pub const PAYLOAD_FIELDS_MAX: usize = 1024;
+
+/// Most axes of a payload field: NumPy allows as many.
+pub const PAYLOAD_AXES_MAX: usize = 64;
+
 /// Rows of one Arrow record batch in `metadata.arrow`; part of the file format.
 pub const METADATA_BATCH_ROWS: usize = 65_536;
 
@@ -66,3 +72,9 @@ pub const THREADS_MAX: usize = 1024;
 
 /// Most samples in flight in one pipeline.
 pub const PREFETCH_MAX: usize = 1 << 20;
+
+/// Memory of dropped batches that is kept for later ones, in bytes: a few large batches, a hundred ordinary ones.
+pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;
+
+/// Bytes of batches that are loaded ahead or on their way: enough for any consumer, far below what a machine has.
+pub const BATCH_BYTES_AHEAD_MAX: u64 = 1 << 30;

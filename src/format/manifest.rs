@@ -12,6 +12,7 @@ use super::checksum::{Crc32c, Sha256Digest};
 use super::compression::Algorithm;
 use super::index::ROW_BYTES;
 use super::names::is_plain_file_name;
+use super::payload::PayloadSchema;
 use super::schema::{ColumnSpec, Schema};
 use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
 use crate::error::{CacheError, Result};
@@ -37,6 +38,9 @@ pub struct Manifest {
     pub index_sha256: Sha256Digest,
     /// Shards in id order.
     pub shards: Vec<ShardEntry>,
+    /// Fields of the payloads; without it they are plain bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<PayloadSchema>,
     /// The per-record checksums, absent in caches of published releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_checksums: Option<RecordChecksums>,
@@ -124,6 +128,7 @@ struct Raw {
     metadata_sha256: Sha256Digest,
     index_sha256: Sha256Digest,
     shards: Vec<ShardEntry>,
+    payload: Option<PayloadSchema>,
     record_checksums: Option<RecordChecksums>,
     metadata_crc32c: Option<Crc32c>,
     dictionary: Option<DictionaryEntry>,
@@ -165,6 +170,7 @@ impl Manifest {
             metadata_sha256: raw.metadata_sha256,
             index_sha256: raw.index_sha256,
             shards: raw.shards,
+            payload: raw.payload,
             record_checksums: raw.record_checksums,
             metadata_crc32c: raw.metadata_crc32c,
             dictionary: raw.dictionary,
@@ -257,6 +263,13 @@ impl Manifest {
                 self.format_version
             ));
         }
+        let open_axes = self.payload.as_ref().map_or(0, PayloadSchema::open_axes);
+        if self.format_version < FORMAT_VERSION_NEWEST && open_axes > 0 {
+            return Err(format!(
+                "payload fields of open shape in format {}, which has none",
+                self.format_version
+            ));
+        }
         Ok(())
     }
 }
@@ -334,6 +347,12 @@ mod tests {
                 },
                 sha256: Sha256Digest::of(b"shard"),
             }],
+            payload: Some(
+                serde_json::from_str(
+                    r#"{"fields": [{"name": "x", "dtype": "uint8", "shape": [3, 2]}]}"#,
+                )
+                .unwrap(),
+            ),
             record_checksums: Some(RecordChecksums {
                 algo: ChecksumAlgorithm::Crc32c,
                 sha256: Sha256Digest::of(b"checksums"),

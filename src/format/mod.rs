@@ -12,6 +12,7 @@ mod lz4;
 pub mod manifest;
 pub mod metadata;
 pub mod names;
+pub mod payload;
 pub mod row;
 pub mod schema;
 mod zstd;

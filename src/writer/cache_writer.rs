@@ -317,6 +317,7 @@ fn manifest(
         metadata_crc32c: digest(Tag::Metadata)?.crc32c,
         index_sha256: digest(Tag::Index)?.sha256,
         shards: shards.collect::<Result<_>>()?,
+        payload: None,
         record_checksums: Some(RecordChecksums {
             algo: ChecksumAlgorithm::Crc32c,
             sha256: digest(Tag::Checksums)?.sha256,

@@ -199,6 +199,7 @@ impl Forge {
                 },
                 sha256: Sha256Digest([0; 32]),
             }],
+            payload: None,
             record_checksums: Some(RecordChecksums {
                 algo: ChecksumAlgorithm::Crc32c,
                 sha256: Sha256Digest([0; 32]),

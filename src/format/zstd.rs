@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::io::Cursor;
-use std::sync::Arc;
 
 use zstd_safe::{
-    CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat, SafeResult, compress_bound,
-    get_error_name, train_from_buffer,
+    CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, SafeResult, compress_bound,
+    get_error_name,
 };
+
+use super::dictionary::{Dictionary, REFUSED};
 
 /// Bytes before payload or frame.
 const LENGTH_PREFIX: usize = 4;
@@ -76,7 +77,7 @@ impl Parameters {
     /// # Errors
     /// What is wrong with the dictionary.
     pub fn new(level: i32, dictionary: Option<&[u8]>) -> Result<Self, String> {
-        let digest = |bytes| CDict::try_create(bytes, level).ok_or_else(refused_dictionary);
+        let digest = |bytes| CDict::try_create(bytes, level).ok_or(REFUSED);
         let dictionary = dictionary.map(digest).transpose()?;
         Ok(Self { level, dictionary })
     }
@@ -126,26 +127,6 @@ impl<'a> Compressor<'a> {
     }
 }
 
-/// A dictionary digested for decompression; may be shared by any number of threads.
-pub struct Dictionary(DDict<'static>);
-
-impl Dictionary {
-    /// Digests the bytes of a dictionary.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn digest(bytes: &[u8]) -> Result<Self, String> {
-        let digested = DDict::try_create(bytes).ok_or_else(refused_dictionary)?;
-        Ok(Self(digested))
-    }
-}
-
-impl fmt::Debug for Dictionary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dictionary of {} bytes", self.0.sizeof())
-    }
-}
-
 /// Decompresses one frame after the other, in memory that is used again.
 pub(super) struct Decompressor(DCtx<'static>);
 
@@ -168,7 +149,7 @@ impl Decompressor {
         let context = &mut self.0;
         decompressed(match dictionary {
             None => context.decompress(out, frame),
-            Some(dictionary) => context.decompress_using_ddict(out, frame, &dictionary.0),
+            Some(dictionary) => context.decompress_using_ddict(out, frame, dictionary.digested()),
         })
     }
 
@@ -183,17 +164,9 @@ impl Decompressor {
         let out = &mut at_end(out);
         decompressed(match dictionary {
             None => context.decompress(out, frame),
-            Some(dictionary) => context.decompress_using_ddict(out, frame, &dictionary.0),
+            Some(dictionary) => context.decompress_using_ddict(out, frame, dictionary.digested()),
         })
     }
-}
-
-/// Trains a dictionary of at most `bytes` bytes on `samples`, which lie one after the other and have these lengths; none
-/// if they are too few or have nothing in common.
-pub fn train(samples: &[u8], lengths: &[usize], bytes: usize) -> Option<Arc<[u8]>> {
-    let mut dictionary = Vec::with_capacity(bytes);
-    train_from_buffer(&mut dictionary, samples, lengths).ok()?;
-    Some(dictionary.into())
 }
 
 /// The unused capacity behind `out`.
@@ -221,24 +194,20 @@ fn no_memory() -> String {
     "zstd: no memory for a context".to_owned()
 }
 
-fn refused_dictionary() -> String {
-    "a dictionary that zstd cannot load".to_owned()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::compression::testing::noise;
+pub(super) mod tests {
+    use super::super::compression::testing::{noise, text};
     use super::*;
     use crate::limits::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
-    fn stored(parameters: &Parameters, payload: &[u8]) -> Vec<u8> {
+    pub fn stored(parameters: &Parameters, payload: &[u8]) -> Vec<u8> {
         let mut stored = b"before".to_vec();
         let mut compressor = Compressor::new(parameters).unwrap();
         compressor.store(payload, &mut stored).unwrap();
         stored.split_off(6)
     }
 
-    fn restored(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, String> {
+    pub fn restored(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, String> {
         match split(stored)? {
             Stored::Plain(payload) => Ok(payload.to_vec()),
             Stored::Frame(len, frame) => {
@@ -256,30 +225,6 @@ mod tests {
                 Ok(out)
             }
         }
-    }
-
-    /// Text in which much repeats, but not everything.
-    fn text(seed: usize, len: usize) -> Vec<u8> {
-        let words = [
-            "train",
-            "a photo of",
-            "label",
-            "/data/",
-            "image",
-            ".jpg",
-            "score",
-        ];
-        let numbers = noise(len + seed).split_off(seed);
-        let mut text = Vec::new();
-        for number in numbers {
-            text.extend_from_slice(words[usize::from(number) % words.len()].as_bytes());
-            text.extend_from_slice((usize::from(number) * seed % 1000).to_string().as_bytes());
-            if text.len() >= len {
-                break;
-            }
-        }
-        text.truncate(len);
-        text
     }
 
     #[test]
@@ -400,54 +345,6 @@ mod tests {
                     assert!(again == expected, "level {level}, {len} bytes");
                 }
             }
-        }
-    }
-
-    /// 300 short texts, one after the other, and their lengths.
-    fn lesson() -> (Vec<u8>, Vec<usize>) {
-        let texts: Vec<Vec<u8>> = (0..300).map(|seed| text(seed, 200)).collect();
-        (texts.concat(), texts.iter().map(Vec::len).collect())
-    }
-
-    #[test]
-    fn a_dictionary_shrinks_what_resembles_its_lesson_and_is_needed_to_restore_it() {
-        let (samples, lengths) = lesson();
-        let bytes = train(&samples, &lengths, 4096).unwrap();
-        assert!((256..=4096).contains(&bytes.len()), "{}", bytes.len());
-        assert_eq!(train(&samples, &lengths, 4096).unwrap(), bytes);
-        let dictionary = Dictionary::digest(&bytes).unwrap();
-        for level in [ZSTD_LEVEL_MIN, 1, 3, ZSTD_LEVEL_MAX] {
-            let with = Parameters::new(level, Some(&bytes)).unwrap();
-            let without = Parameters::new(level, None).unwrap();
-            for payload in [text(777, 200), noise(50), vec![], text(5, 300_000)] {
-                let shorter = stored(&with, &payload);
-                assert_eq!(restored(&shorter, Some(&dictionary)), Ok(payload.clone()));
-                if payload.len() == 200 {
-                    let longer = stored(&without, &payload);
-                    assert!(shorter.len() < longer.len(), "level {level}");
-                    assert_ne!(restored(&shorter, None), Ok(payload.clone()));
-                }
-                // Frames that were made without the dictionary are read with it too.
-                let longer = stored(&without, &payload);
-                assert_eq!(restored(&longer, Some(&dictionary)), Ok(payload));
-            }
-        }
-    }
-
-    #[test]
-    fn too_few_samples_give_no_dictionary() {
-        assert_eq!(train(&[], &[], 4096), None);
-        assert_eq!(train(b"abc", &[3], 4096), None);
-        assert_eq!(train(&[7; 1000], &[1000], 4096), None);
-    }
-
-    #[test]
-    fn what_only_begins_like_a_dictionary_is_refused() {
-        let (samples, lengths) = lesson();
-        let sound = train(&samples, &lengths, 4096).unwrap();
-        for bytes in [&sound[..50], &[&sound[..8], &noise(500)[..]].concat()] {
-            assert!(Dictionary::digest(bytes).is_err());
-            assert!(Parameters::new(3, Some(bytes)).is_err());
         }
     }
 }

@@ -1,7 +1,7 @@
 """Environments of the contenders: made on demand with uv, kept in a cache folder outside the checkout, pinned.
 
-The folder is `$DATASET_RT_BENCH_CACHE`, or `dataset-rt-bench` in the user's cache folder. An environment's folder is named
-by what it holds, so that a changed pin makes a new one; nothing is ever changed in place.
+The folder is `$DATASET_RT_BENCH_CACHE`, or `dataset-rt-bench` in the user's cache folder. An environment's folder is
+named by what it holds, so that a changed pin makes a new one; nothing is ever changed in place.
 """
 
 from __future__ import annotations

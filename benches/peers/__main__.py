@@ -71,11 +71,13 @@ def main() -> int:
     findings = judged({result.case.name: result for result in results}) + findings
     where += [f"* {name}: {', '.join(packages)}" for name, packages in PACKAGES.items()]
     say("done")
-    text = report.document(findings, results, table, where, arguments.rounds, PICTURE)
+    text = report.document(findings, results, table, "\n".join(where))
     print(text)
     if arguments.record:
         (ROOT / "docs" / PICTURE).write_text(plot.svg(results), encoding="utf-8")
-        print(f"written: {document.record('peers', text)}, docs/{PICTURE}")
+        picture = f"![Rates of all contenders in the main cases]({PICTURE})\n\n"
+        introduction = report.INTRODUCTION.format(rounds=arguments.rounds)
+        print(f"written: {document.record('peers', introduction + picture + text)}, docs/{PICTURE}")
     return 1 if any(finding.met is False for finding in findings) else 0
 
 

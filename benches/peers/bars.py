@@ -57,30 +57,36 @@ def _named(label: str) -> Pick:
 _BEST_PEER = _best(*PEERS)
 _FIO = _best("yardstick", holding="fio")
 
+_OF_LOADERX = _best("store", holding="loaderx")
+_COMPRESSED = f"{OURS}, zstd level 3"
+_INTO = f"{OURS}, out="
+_BATCHES = f"{OURS}, batches"
+
 BARS: tuple[Bar, ...] = (
     Bar("gather, 12 KiB raw, against the best peer", "gather-12k", "rate", 1.3, OURS, _BEST_PEER),
-    Bar("the same with out=, against the best with out=", "gather-12k", "rate", 1.3, f"{OURS}, out=", _best(*PEERS, holding="out=", without="")),
-    Bar("gather, 12 KiB raw, against loaderx", "gather-12k", "rate", 1.8, OURS, _best("store", holding="loaderx")),
-    Bar("gather, 12 KiB zstd, against the best compressed peer", "gather-12k-compressed", "rate", 1.3, f"{OURS}, zstd level 3", _BEST_PEER),
-    Bar("gather, lz4 where it shrinks, against the best compressed peer", "gather-runs", "rate", 3.0, f"{OURS}, lz4", _BEST_PEER),
+    Bar("the same, both with out=", "gather-12k", "rate", 1.3, _INTO, _best(*PEERS, holding="out=", without="")),
+    Bar("gather, 12 KiB raw, against loaderx", "gather-12k", "rate", 1.8, OURS, _OF_LOADERX),
+    Bar("gather, 12 KiB zstd, against the best", "gather-12k-compressed", "rate", 1.3, _COMPRESSED, _BEST_PEER),
+    Bar("gather, lz4 where it shrinks, against the best", "gather-runs", "rate", 3.0, f"{OURS}, lz4", _BEST_PEER),
     Bar("gather, 256 B, against the best record store", "gather-256", "rate", 6.0, OURS, _best("store")),
     Bar("gather, 256 B, against a mapped .npy", "gather-256", "rate", 1.0, OURS, _best("array")),
     Bar("gather, variable bytes, against the best peer", "gather-variable", "rate", 1.5, OURS, _BEST_PEER),
     Bar("loader, 12 KiB raw, against the best over a store", "load-12k", "rate", 2.0, OURS, _best("loader")),
-    Bar("loader, 12 KiB raw, against PyTorch's over a mapped .npy", "load-12k", "rate", 1.3, OURS, _best("array", holding="torch")),
-    Bar("loader, 12 KiB raw, against two plain threads", "load-12k", "rate", 0.7, OURS, _named(PLAIN_THREADS)),
-    Bar("loader, compressed, against the best compressed peer", "load-12k-compressed", "rate", 2.0, f"{OURS}, zstd level 3", _BEST_PEER),
+    Bar("loader, against PyTorch's over a .npy", "load-12k", "rate", 1.3, OURS, _best("array", holding="torch")),
+    Bar("loader, against two plain threads", "load-12k", "rate", 0.7, OURS, _named(PLAIN_THREADS)),
+    Bar("loader, compressed, against the best", "load-12k-compressed", "rate", 2.0, _COMPRESSED, _BEST_PEER),
     Bar("loader, weighted against uniform", "load-12k", "rate", 0.9, f"{OURS}, weighted", _named(OURS)),
-    Bar("loader, first batch", "load-12k", "first", 10.0, OURS, None, most=True, unit="ms"),
-    Bar("write_arrays with fsync, against loaderx raw", "write-12k", "write", 1.5, OURS, _best("store", holding="loaderx")),
-    Bar("cold, random 12 KiB, against fio", "cold-12k", "rate", 0.9, f"{OURS}, batches", _FIO),
-    Bar("cold, random 32 KiB, against fio", "cold-32k", "rate", 0.9, f"{OURS}, batches", _FIO),
-    Bar("cold, sequential, against fio", "cold-sequential", "rate", 0.8, f"{OURS}, batches", _FIO),
-    Bar("uniform rows, batches of 256, against loaderx", "sampler", "256", 1.0, OURS, _best("store", holding="loaderx")),
-    Bar("uniform rows, batches of 1,024, against loaderx", "sampler", "1024", 1.0, OURS, _best("store", holding="loaderx")),
-    Bar("uniform rows, batches of 8,192, against loaderx", "sampler", "8192", 1.0, OURS, _best("store", holding="loaderx")),
-    Bar("endless loader, growth over 95,000 batches", "memory", "growth", 16.0, OURS, None, most=True, unit="MiB"),
-)  # fmt: skip
+    Bar("loader, first batch", "load-12k", "first", 10.0, OURS, most=True, unit="ms"),
+    Bar("write_arrays with fsync, against loaderx raw", "write-12k", "write", 1.5, OURS, _OF_LOADERX),
+    Bar("cold, random 12 KiB, against fio", "cold-12k", "rate", 0.9, _BATCHES, _FIO),
+    Bar("cold, random 32 KiB, against fio", "cold-32k", "rate", 0.9, _BATCHES, _FIO),
+    Bar("cold, sequential, against fio", "cold-sequential", "rate", 0.8, _BATCHES, _FIO),
+    *(
+        Bar(f"uniform rows, batches of {size:,}, against loaderx", "sampler", str(size), 1.0, OURS, _OF_LOADERX)
+        for size in (256, 1024, 8192)
+    ),
+    Bar("endless loader, growth over 95,000 batches", "memory", "growth", 16.0, OURS, most=True, unit="MiB"),
+)
 
 
 def judge(bar: Bar, results: Mapping[str, Result]) -> Finding:

@@ -23,8 +23,8 @@ class Figure:
 class Entry:
     """A contender in a case.
 
-    `stored` is the kind and form of the store it reads, `action` and `options` what its worker does. `group` says what it
-    is: ours, a store, an array file, a loader, or a yardstick that no target counts as a peer.
+    `stored` is the kind and form of the store it reads, `action` and `options` what its worker does. `group` says what
+    it is: ours, a store, an array file, a loader, or a yardstick that no target counts as a peer.
     """
 
     label: str

@@ -57,7 +57,7 @@ def _case(result: Result, top: int) -> tuple[list[str], int]:
         low, high = NAMES + min(values) * scale, NAMES + max(values) * scale
         parts += [
             f'<text x="{NAMES - 8}" y="{y + 11}" text-anchor="end">{escape(label)}</text>',
-            f'<rect class="{result.groups[label]}" x="{NAMES}" y="{y}" width="{middle * scale:.1f}" height="{ROW - 6}" rx="2"/>',
+            f'<rect class="{result.groups[label]}" x="{NAMES}" y="{y}" width="{middle * scale:.1f}" height="{ROW - 6}"/>',
             f'<line class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{y + 7}" y2="{y + 7}"/>',
             f'<text x="{high + 6:.1f}" y="{y + 11}">{number(middle)}</text>',
         ]

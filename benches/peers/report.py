@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 INTRODUCTION = """\
 ## Against other stores and loaders
 
-Every figure is the median of {rounds} measurements with the smallest and largest in brackets. Each contender runs in an
-environment and a process of its own, set up as its documents recommend. In every round each is measured once, and the order turns
-from round to round; after half of the rounds all get new processes. Everybody reads the same rows in batches
-of 256, and before anything is timed proves on some batches that every byte is what was stored. Rates count bytes of
-payload before compression. Files are in the page cache unless a case says cold.
+Every figure is the median of {rounds} measurements with the smallest and largest in brackets. Each contender runs in
+an environment and a process of its own, set up as its documents recommend. In every round each is measured once, and
+the order turns from round to round; after half of the rounds all get new processes. Everybody reads the same rows in
+batches of 256, and before anything is timed proves on some batches that every byte is what was stored. Rates count
+bytes of payload before compression. Files are in the page cache unless a case says cold.
 
 """
 
@@ -96,29 +96,16 @@ def ahead(results: list[Result]) -> str:
                 if result.groups[label] not in PEERS or theirs is None or theirs == ours:
                     continue
                 if (theirs > ours) is figure.higher:
-                    lines.append(
-                        f"* {result.case.title}: {label} reaches {number(theirs)} {figure.unit} ({figure.title}), "
-                        f"{best} {number(ours)}"
-                    )
+                    shown = f"{number(theirs)} {figure.unit}, {best} {number(ours)}"
+                    lines += [f"* {result.case.title}, {figure.title}: {label} {shown}"]
     text = "\n".join(lines) if lines else "* Nothing in this run."
     return f"### What peers do better\n\n{text}\n"
 
 
-def document(
-    findings: list[Finding], results: list[Result], tables: str, where: list[str], rounds: int, picture: str
-) -> str:
-    """Return this comparison's part of `docs/benchmarks.md`."""
-    parts = [
-        INTRODUCTION.format(rounds=rounds),
-        bars_table(findings),
-        ahead(results),
-        f"![Rates of all contenders in the main cases]({picture})\n",
-        *(case_table(result) for result in results),
-    ]
+def document(findings: list[Finding], results: list[Result], tables: str, where: str) -> str:
+    """Return this comparison's part of `docs/benchmarks.md` after its introduction."""
+    parts = [bars_table(findings), ahead(results), *(case_table(result) for result in results)]
     if tables:
-        parts.append(
-            "### Many caches, large tables, weighted draws, resuming\n\nUnits, ratios and targets as in the part below.\n\n"
-            + tables
-        )
-    parts.append("### Where\n\n" + "\n".join(where) + "\n")
+        parts.append(f"### Many caches, large tables, weighted draws, resuming\n\n{tables}")
+    parts.append(f"### Where\n\n{where}\n")
     return "\n".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
 import subprocess
@@ -59,10 +60,8 @@ class Session:
 
     def close(self) -> None:
         """Let the worker end; end it when it does not."""
-        try:
+        with contextlib.suppress(OSError):  # it may have ended already
             self.process.stdin.close()
-        except OSError:
-            pass  # it has ended already
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:

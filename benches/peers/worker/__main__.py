@@ -1,7 +1,7 @@
 """Do one contender's part of a case: prepare, say `ready`, then measure once for every line on standard input.
 
-Usage: worker JSON. The JSON names the action and what it needs (see `actions`). Answers go to standard output, one line of
-JSON each; whatever a library prints goes to standard error.
+Usage: worker JSON. The JSON names the action and what it needs (see `actions`). Answers go to standard output, one line
+of JSON each; whatever a library prints goes to standard error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a worker can be asked to do: each action prepares and returns a function that measures once.
 
-Times include what the library's user waits for and nothing else: imports, opening, the comparison with the reference and
-the freeing of what was measured before stay outside. Rates count payload bytes, never bytes on disk.
+Times include what the library's user waits for and nothing else: imports, opening and the comparison with the reference
+stay outside. Rates count payload bytes, never bytes on disk.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def rewrite(data: str, path: str, store: str, form: str) -> Callable[[], Figures
 def gather(
     data: str,
     path: str,
+    *,
     store: str,
     form: str,
     into: bool = False,
@@ -190,7 +191,7 @@ def load(data: str, path: str, loader: str, form: str, **options: object) -> Cal
 
 
 def cold(
-    data: str, path: str, store: str, form: str, ordered: bool = False, limit: float = COLD
+    data: str, path: str, *, store: str, form: str, ordered: bool = False, limit: float = COLD
 ) -> Callable[[], Figures]:
     """Time batches of distinct records that are not in memory, in random order or as stored."""
     reference = Reference(data)

@@ -57,7 +57,7 @@ def memcpy(data: str, path: str, threads: int) -> Callable[[], dict[str, float]]
 
 
 def threads(data: str, path: str, threads: int) -> Callable[[], dict[str, float]]:
-    """Take whole batches from a memory-mapped file into memory that is used again; batches a second, handed to no one."""
+    """Take whole batches from a mapped file into memory that is used again; batches a second, handed to no one."""
     reference = Reference(data)
     array = np.asarray(np.load(f"{path}/values.npy", mmap_mode="r"))
     outs = [np.ones((reference.rows.shape[1], *reference.shape), np.uint8) for _ in range(threads)]

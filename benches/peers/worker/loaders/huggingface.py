@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-
 class Loader(Base):
     """Two processes."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dataset_rt.fields import Columns, PayloadField
+    from dataset_rt.columns import Columns, PayloadField
 
 __all__ = ["CachedBatch", "Payloads", "Ragged"]
 

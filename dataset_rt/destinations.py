@@ -13,7 +13,7 @@ from dataset_rt.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dataset_rt.fields import Columns, PayloadField
+    from dataset_rt.columns import Columns, PayloadField
 
 __all__ = ["as_bytes", "destinations"]
 

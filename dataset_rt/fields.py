@@ -1,115 +1,153 @@
-"""The fields of typed payloads: their NumPy types, and which of them a batch has."""
+"""Payload fields on their way in: what a source declares, and values as dtype name, shape and bytes.
+
+The native half takes NumPy arrays in the byte order and layout of a cache without calling here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataset_rt.errors import ConfigError
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-__all__ = ["PayloadField", "numpy_dtype"]
+__all__ = ["RefusedError", "declared", "dtype_of", "laid_out"]
 
-_OPAQUE = "bytes"
+_BYTES = "bytes"
+_KIND_ORDER = "biufc"
+"""Kinds of dtypes of which a later one takes Python numbers of an earlier one, but no number a bool."""
+
+_REFUSED = {
+    "O": "an object dtype; give every sample an array of numbers",
+    "S": "a byte string dtype; give bytes for a field of bytes",
+    "U": "a str dtype; encode text to bytes",
+    "T": "a str dtype; encode text to bytes",
+    "M": "a dtype of dates; view it as int64 and keep the unit in the metadata",
+    "m": "a dtype of time differences; view it as int64 and keep the unit in the metadata",
+}
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy type that a manifest calls `name`; opaque bytes are `uint8`.
+class RefusedError(ValueError):
+    """A value that no field takes, or a declaration that is none; the text says what was found, and what to do."""
+
+
+def declared(field: Any) -> tuple[str, tuple[int | None, ...]]:
+    """Read one declaration of a `payload_schema`: `bytes`, a dtype, or a pair of dtype and shape."""
+    dtype, shape = field if isinstance(field, tuple) and len(field) == 2 else (field, None)
+    name = dtype if isinstance(dtype, str) else _BYTES if dtype is bytes else dtype_of(_dtype(dtype))
+    if name == _BYTES:
+        return name, (None,) if shape is None else _axes(shape)
+    if isinstance(dtype, str):
+        # A name of ml_dtypes needs no import of it.
+        name = name if _is_extension(name) else dtype_of(_dtype(name))
+    return name, () if shape is None else _axes(shape)
+
+
+def dtype_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype that can be stored, whatever its byte order.
 
     Raises:
-        ModuleNotFoundError: The type is one of `ml_dtypes`, which is not installed.
+        RefusedError: Elements of it are not plain numbers.
     """
-    if name == _OPAQUE:
-        return np.dtype(np.uint8)
-    if name == "bfloat16" or name.startswith("float8_"):
-        try:
-            ml_dtypes = import_module("ml_dtypes")
-        except ModuleNotFoundError as error:
-            message = f"payload fields of {name} need the package ml_dtypes; install it with: pip install ml-dtypes"
-            raise ModuleNotFoundError(message, name="ml_dtypes") from error
-        return np.dtype(getattr(ml_dtypes, name))
-    return np.dtype(name)
+    if dtype.names is not None or dtype.subdtype is not None:
+        raise RefusedError(f"the structured dtype {dtype}; give every member as a field of its own")
+    if dtype.kind in _REFUSED:
+        raise RefusedError(f"dtype {dtype}, {_REFUSED[dtype.kind]}")
+    if dtype.kind == "V" and not _is_extension(dtype.name):
+        raise RefusedError(f"dtype {dtype}; view it as uint8")
+    if dtype.kind in "fc" and dtype.char in "gG":
+        raise RefusedError(
+            f"the longdouble dtype {dtype.name}, which machines differ on; convert it to 64 bits a number"
+        )
+    return dtype.name
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadField:
-    """One named field of a typed payload."""
+def laid_out(value: Any, expected: str | None) -> tuple[str, tuple[int, ...], np.ndarray[Any, Any]]:
+    """Return dtype name, shape, and the elements as flat bytes, little-endian and in C order.
 
-    name: str
-    """Key in the mapping that the source gave."""
+    Args:
+        value: An array, anything NumPy makes one of, or Python numbers, also nested in lists.
+        expected: The dtype of its field if that is known; Python numbers take it where it is no narrower in kind.
 
-    dtype: str
-    """NumPy or `ml_dtypes` name of the elements' type, or `"bytes"` for opaque bytes."""
-
-    shape: tuple[int | None, ...]
-    """Extent of each axis of one sample; `None` where samples differ."""
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether every sample has the same shape, so that a batch is one array."""
-        return None not in self.shape
-
-    @property
-    def extents(self) -> list[int]:
-        """The extents of the axes that are the same in every sample."""
-        return [extent for extent in self.shape if extent is not None]
-
-    @property
-    def is_opaque(self) -> bool:
-        """Whether the field holds opaque bytes."""
-        return self.dtype == _OPAQUE
-
-    @property
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """The NumPy type of the elements."""
-        return numpy_dtype(self.dtype)
+    Raises:
+        RefusedError: The value is no array of numbers.
+    """
+    tensor = _extension_tensor(value)
+    if tensor is not None:
+        return tensor
+    if isinstance(value, str):
+        raise RefusedError("str; encode text to bytes")
+    if isinstance(value, bytes | bytearray):
+        raise RefusedError(type(value).__name__)
+    if isinstance(value, np.ma.MaskedArray):
+        raise RefusedError("a masked array; fill it, and keep the mask as a field of its own")
+    array = _numbers(value, expected) if isinstance(value, int | float | complex | list | tuple) else np.asarray(value)
+    name = dtype_of(array.dtype)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return name, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """What a batch holds: fields of a typed payload or the plain payload, and metadata columns."""
+def _numbers(value: Any, expected: str | None) -> np.ndarray[Any, Any]:
+    """Return Python numbers as an array: of the expected dtype, if they are of a kind that it takes."""
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise RefusedError(f"{type(value).__name__} that is no array ({error})") from None
+    if expected is None or found.dtype.name == expected or isinstance(value, np.generic):
+        return found
+    try:
+        wanted = np.dtype(expected)
+    except TypeError:
+        return found
+    kind = "f" if _is_extension(expected) else wanted.kind
+    if found.size > 0:  # an empty list has no kind
+        if found.dtype.kind not in _KIND_ORDER or not _takes(kind, found.dtype.kind):
+            return found
+        if wanted.kind in "iu":
+            limits = np.iinfo(wanted)
+            if found.min() < limits.min or found.max() > limits.max:
+                raise RefusedError(f"{type(value).__name__} with a number beyond {expected}")
+    return np.asarray(value, dtype=wanted)
 
-    fields: tuple[PayloadField, ...] | None
-    """The fields of a typed payload that a batch has; `None` where payloads are plain bytes."""
 
-    metadata: tuple[str, ...]
-    """The metadata columns of a batch."""
+def _takes(kind: str, found: str) -> bool:
+    """Whether a field of one kind takes Python numbers of another."""
+    if "b" in (kind, found):
+        return kind == found
+    signed = kind.replace("u", "i"), found.replace("u", "i")
+    return _KIND_ORDER.index(signed[0]) >= _KIND_ORDER.index(signed[1])
 
-    native: list[str] | None = None
-    """The fields that Rust reads, of which a plain payload is one without a name; `None` for all of them."""
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all columns; a plain payload is called `data`."""
-        payload = ["data"] if self.native is None else ["data"] * len(self.native)
-        if self.fields is not None:
-            payload = [field.name for field in self.fields]
-        return [*payload, *(name for name in self.metadata if name not in payload)]
+def _extension_tensor(value: Any) -> tuple[str, tuple[int, ...], np.ndarray[Any, Any]] | None:
+    """Return a PyTorch tensor of a dtype that NumPy does not have; `None` for all else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    name = str(value.dtype).removeprefix("torch.")
+    if not _is_extension(name):
+        return None
+    flat = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return name, tuple(value.shape), flat
 
-    def select(self, names: Sequence[str]) -> Columns:
-        """Return only the columns called `names`.
 
-        Raises:
-            ConfigError: There is no column of a name.
-        """
-        if isinstance(names, str):
-            raise TypeError(f"columns must be a list of names, found one name: {names!r}")
-        known = self.names
-        for name in names:
-            if name not in known:
-                raise ConfigError(
-                    f"columns: there is no payload field or metadata column {name!r}; there are: {', '.join(known)}",
-                    option="columns",
-                    expected=", ".join(known),
-                    found=repr(name),
-                )
-        metadata = tuple(name for name in self.metadata if name in names)
-        if self.fields is None:
-            return Columns(None, metadata, [""] if "data" in names else [])
-        fields = tuple(field for field in self.fields if field.name in names)
-        return Columns(fields, metadata, [field.name for field in fields])
+def _is_extension(name: str) -> bool:
+    """Whether a dtype is one that ml_dtypes adds to NumPy; which of them are stored, the native half knows."""
+    return name == "bfloat16" or name.startswith("float8_")
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise RefusedError(f"{dtype!r}, which is no dtype") from None
+
+
+def _axes(shape: Iterable[Any] | int) -> tuple[int | None, ...]:
+    """Return a declared shape as a tuple of its axes."""
+    axes = (shape,) if isinstance(shape, int) else tuple(shape)
+    for axis in axes:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis < 0):
+            raise RefusedError(f"the shape {shape!r}; an axis is a number of elements, or None where samples differ")
+    return tuple(None if axis is None else int(axis) for axis in axes)

@@ -86,6 +86,17 @@ pub enum CacheError {
         found: String,
     },
 
+    /// A value does not fit its payload field.
+    #[error("sample {row}: payload field `{field}`: expected {expected}, found {found}{advice}")]
+    PayloadField {
+        row: u64,
+        field: String,
+        expected: String,
+        found: String,
+        /// Empty, or `; ` and what to do.
+        advice: String,
+    },
+
     /// A source yielded nothing.
     #[error("source {name:?} yielded no samples; an empty cache cannot be written")]
     EmptySource { name: String },

@@ -117,6 +117,19 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("found", found)?;
             "SampleError"
         }
+        CacheError::PayloadField {
+            row,
+            field,
+            expected,
+            found,
+            ..
+        } => {
+            fields.set_item("row", row)?;
+            fields.set_item("field", field)?;
+            fields.set_item("expected", expected)?;
+            fields.set_item("found", found)?;
+            "SampleError"
+        }
         CacheError::EmptySource { name } => {
             fields.set_item("name", name)?;
             "EmptySourceError"

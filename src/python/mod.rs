@@ -1,5 +1,6 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
+mod arrays;
 mod arrow;
 mod batch;
 mod batches;

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use super::fields::FieldBuilder;
+use super::arrays::FieldBuilder;
 use crate::format::columns::Value;
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chunk::{Chunk, Row};
+use super::chunk::{Chunk, Row, check_payload_len};
 use super::commit::Committed;
 use super::files::Digest;
 use super::layout::{Layout, Learned};
@@ -20,8 +20,8 @@ use crate::format::manifest::{
     ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
 };
 use crate::format::names::{MANIFEST, check_source_name, shard};
+use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
-use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::store::lock::CacheLock;
 use crate::store::publish::Staging;
 use crate::store::vfs::Vfs;
@@ -39,6 +39,8 @@ pub struct WriteRequest<'a> {
     pub options: WriterOptions,
     /// Schema the source declares: fixes names, types and nullability.
     pub schema: Option<Schema>,
+    /// Payload fields the source declares.
+    pub payload: Option<PayloadSchema>,
     /// Version the source declares.
     pub source_version: Option<String>,
     /// The right to write this cache.
@@ -64,6 +66,7 @@ pub struct CacheWriter {
     options: WriterOptions,
     source_version: Option<String>,
     profile: Arc<Profile>,
+    payload: Option<PayloadSchema>,
     layout: Option<(Arc<Layout>, Learned)>,
     chunk_samples: usize,
     rows: u64,
@@ -96,6 +99,7 @@ impl CacheWriter {
             options: request.options,
             source_version: request.source_version,
             profile: request.profile,
+            payload: request.payload,
             layout: None,
             chunk_samples: request.options.chunks().1,
             rows: 0,
@@ -134,6 +138,26 @@ impl CacheWriter {
         Ok(())
     }
 
+    /// Fields of the payloads, once they are declared or taken from the first sample; none for plain bytes.
+    pub fn payload(&self) -> Option<&PayloadSchema> {
+        self.payload.as_ref()
+    }
+
+    /// Sets the payload fields as the first sample shows them. Every payload pushed must then be laid out as
+    /// [`crate::format::payload`] says.
+    ///
+    /// # Errors
+    /// A defect of the caller: fields that are set already, or after the first sample.
+    pub fn set_payload(&mut self, schema: PayloadSchema) -> Result<()> {
+        if self.payload.is_some() || self.rows > 0 {
+            return Err(CacheError::internal(
+                "the payload fields of a source were set twice or too late",
+            ));
+        }
+        self.payload = Some(schema);
+        Ok(())
+    }
+
     /// The error for a next sample with other keys than the columns: names one missing or unexpected key.
     pub fn key_fault(&self, found: &[&str]) -> CacheError {
         match &self.layout {
@@ -153,25 +177,34 @@ impl CacheWriter {
         payload: &[u8],
         fill: impl FnOnce(&mut Row<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<bool, E> {
-        if payload.len() as u64 > PAYLOAD_BYTES_MAX {
-            return Err(E::from(CacheError::Sample {
-                row: self.rows,
-                fault: format!(
-                    "a payload of {} bytes, more than the limit of {PAYLOAD_BYTES_MAX}",
-                    payload.len()
-                ),
-            }));
-        }
+        check_payload_len(self.rows, payload.len())?;
+        let copy = |out: &mut Vec<u8>| {
+            out.extend_from_slice(payload);
+            Ok(())
+        };
+        self.push_with(copy, fill)
+    }
+
+    /// Takes a sample whose payload `append` puts at the end of a buffer. Otherwise as [`CacheWriter::push`].
+    ///
+    /// # Errors
+    /// What `append` returns, and as [`CacheWriter::push`].
+    pub fn push_with<E: From<CacheError>>(
+        &mut self,
+        append: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), E>,
+        fill: impl FnOnce(&mut Row<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
         let (Some((layout, learned)), Some(chunk)) = (&mut self.layout, &mut self.chunk) else {
             let what = "a sample was pushed without columns or into a full chunk";
             return Err(E::from(CacheError::internal(what)));
         };
-        let mut row = chunk.push(payload, layout, learned);
+        let before = chunk.payloads.byte_len();
+        let mut row = chunk.push_with(append, layout, learned)?;
         fill(&mut row)?;
         let text_bytes = row.finish()?;
         self.rows += 1;
         let is_enough = self.training.as_mut().is_some_and(|training| {
-            training.count(payload.len(), text_bytes);
+            training.count(chunk.payloads.byte_len().saturating_sub(before), text_bytes);
             training.is_enough()
         });
         Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy() || is_enough)
@@ -261,7 +294,7 @@ impl CacheWriter {
         let manifest = Manifest {
             source_name: self.name,
             source_version: self.source_version,
-            ..manifest(committed, &digests, &self.options)?
+            ..manifest(committed, &digests, &self.options, self.payload)?
         };
         let text = manifest.to_bytes()?;
         let path = self
@@ -280,6 +313,7 @@ fn manifest(
     committed: Committed,
     digests: &HashMap<Tag, Digest>,
     options: &WriterOptions,
+    payload: Option<PayloadSchema>,
 ) -> Result<Manifest> {
     let digest = |tag| {
         digests
@@ -303,9 +337,10 @@ fn manifest(
     };
     let is_zstd = options.compression().algo == Algorithm::Zstd;
     let nullable = committed.schema.columns().iter().any(|c| c.nullable);
+    let ragged = payload.as_ref().is_some_and(|p| p.open_axes() > 0);
     Ok(Manifest {
-        // Nulls, non-finite floats and zstd are what published releases cannot read.
-        format_version: if nullable || committed.non_finite || is_zstd {
+        // Nulls, non-finite floats, zstd and fields of open shape are what published releases cannot read.
+        format_version: if nullable || committed.non_finite || is_zstd || ragged {
             4
         } else {
             2
@@ -317,7 +352,7 @@ fn manifest(
         metadata_crc32c: digest(Tag::Metadata)?.crc32c,
         index_sha256: digest(Tag::Index)?.sha256,
         shards: shards.collect::<Result<_>>()?,
-        payload: None,
+        payload,
         record_checksums: Some(RecordChecksums {
             algo: ChecksumAlgorithm::Crc32c,
             sha256: digest(Tag::Checksums)?.sha256,

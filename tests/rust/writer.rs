@@ -74,6 +74,7 @@ impl Setup {
             )?
             .with_zstd(self.level, self.dictionary_bytes)?,
             schema: self.schema.clone(),
+            payload: None,
             source_version: self.version.clone(),
             lock: match self.locked {
                 true => CacheLock::try_acquire(base, "train")?,

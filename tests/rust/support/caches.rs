@@ -100,6 +100,7 @@ pub fn write(
         options: WriterOptions::new(8, 1, layout.shard_bytes, compression)?
             .with_zstd(3, layout.dictionary_bytes)?,
         schema: None,
+        payload: None,
         source_version: None,
         lock,
         profile: Arc::default(),

@@ -253,7 +253,7 @@ impl CacheWriter {
         let Some(training) = &mut self.training else {
             return chunk.map_or(Ok(()), |chunk| self.pipeline.send(chunk));
         };
-        chunk.into_iter().for_each(|chunk| training.hold(chunk));
+        chunk.into_iter().for_each(|chunk| training.hold(*chunk));
         if training.is_enough() {
             return self.end_training(interrupt);
         }
@@ -270,7 +270,7 @@ impl CacheWriter {
         for chunk in training.into_chunks() {
             // Chunks held back come in place of the empty ones, so that never more are on their way.
             drop(self.pipeline.empty_chunk(interrupt)?);
-            self.pipeline.send(chunk)?;
+            self.pipeline.send(Box::new(chunk))?;
         }
         Ok(())
     }

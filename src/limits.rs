@@ -72,3 +72,9 @@ pub const THREADS_MAX: usize = 1024;
 
 /// Most samples in flight in one pipeline.
 pub const PREFETCH_MAX: usize = 1 << 20;
+
+/// Memory of dropped batches that is kept for later ones, in bytes: a few large batches, a hundred ordinary ones.
+pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;
+
+/// Bytes of batches that are loaded ahead or on their way: enough for any consumer, far below what a machine has.
+pub const BATCH_BYTES_AHEAD_MAX: u64 = 1 << 30;

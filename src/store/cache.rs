@@ -12,7 +12,7 @@ use super::folder::{Folder, Identity, file_len};
 use super::pool::{FilePool, FileSlot};
 use super::verify::{RecordPlace, Verified, check_crc32c, check_sha256};
 use crate::error::{CacheError, Result};
-use crate::format::compression::Dictionary;
+use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::format::manifest::{Manifest, ShardEntry};
 use crate::format::{metadata, names};
@@ -200,6 +200,14 @@ impl Cache {
                 "shard {shard} was not checked against the manifest"
             ))
         })
+    }
+
+    /// How the payloads of shard number `shard` are stored.
+    pub fn algorithm(&self, shard: u64) -> Algorithm {
+        let shard = usize::try_from(shard)
+            .ok()
+            .and_then(|shard| self.manifest.shards.get(shard));
+        shard.map_or(Algorithm::None, |shard| shard.compression.algo)
     }
 
     /// The index row of `sample`, checked against the manifest.

@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
+use arrow_schema::DataType;
 use dataset_rt::format::checksum::{Crc32c, Sha256Digest};
 use dataset_rt::format::columns::Value;
 use dataset_rt::format::compression::{Decoder, Dictionary, payload_len};
@@ -157,4 +158,21 @@ fn cell(array: &dyn Array, kind: Kind, row: usize) -> Cell {
         Kind::Float => Cell::Float(array.as_primitive::<Float64Type>().value(row).to_bits()),
         Kind::String => Cell::Str(array.as_string::<i32>().value(row).to_owned()),
     }
+}
+
+/// The rows of a table whose column types say the kinds.
+pub fn cells(batch: &RecordBatch) -> Vec<Vec<Cell>> {
+    let kind = |array: &dyn Array| match array.data_type() {
+        DataType::Boolean => Kind::Bool,
+        DataType::Int64 => Kind::Int,
+        DataType::Float64 => Kind::Float,
+        _ => Kind::String,
+    };
+    let row_of = |row| {
+        let columns = batch.columns().iter();
+        columns
+            .map(|column| cell(column, kind(column), row))
+            .collect()
+    };
+    (0..batch.num_rows()).map(row_of).collect()
 }

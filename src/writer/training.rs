@@ -63,7 +63,8 @@ impl Training {
     }
 
     /// Holds back a chunk of counted samples.
-    pub fn hold(&mut self, chunk: Chunk) {
+    pub fn hold(&mut self, mut chunk: Chunk) {
+        chunk.gather();
         self.chunks.push(chunk);
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,8 +13,10 @@ import numpy as np
 import polars as pl
 
 from dataset_rt import _dataset_rt as native
-from dataset_rt.batch import generator
+from dataset_rt.batch import CachedBatch, generator
 from dataset_rt.config import WriterConfig
+from dataset_rt.destinations import as_bytes, destinations
+from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.records import (
     CachedSample,
     CacheSourcesDatasetError,
@@ -22,6 +25,7 @@ from dataset_rt.records import (
     CacheWriteError,
     CacheWriteSuccess,
 )
+from dataset_rt.rows import row_numbers
 from dataset_rt.writer import write_or_reuse
 
 if TYPE_CHECKING:
@@ -233,6 +237,7 @@ class CachedDataset:
         *,
         remainder: Literal["keep", "drop", "pad"] = "keep",
         epochs: int | None = 1,
+        columns: Sequence[str] | None = None,
     ) -> native.BatchIterator:
         """Start the next epoch in batches.
 
@@ -245,13 +250,16 @@ class CachedDataset:
                 split evenly in rank order, so that a rank may get no rows; `"drop"` leaves them out; `"pad"` fills up
                 with the first positions of the epoch and marks them in `valid`.
             epochs: Epochs to deliver; `None` never ends.
+            columns: Payload fields (`data` for plain bytes) and metadata columns that the batches have; others are not
+                read. `None` is all of them.
 
         Returns:
             An iterator of `CachedBatch`, with `state_dict`, `load_state_dict` and `close`.
 
         Raises:
-            ConfigError: `batch_size` is 0 or `remainder` is not one of the three.
+            ConfigError: `batch_size` is 0, `remainder` is not one of the three, or there is no column of a name.
         """
+        selected = self._columns if columns is None else self._columns.select(columns)
         self._start_epoch()
         world_size, length = self.reader_config.world_size, self._native.epoch_length()
         if remainder == "drop" and 0 < length < batch_size * world_size:
@@ -260,7 +268,66 @@ class CachedDataset:
                 f"and remainder={remainder!r} leaves the rest out",
                 stacklevel=2,
             )
-        return self._native.batches(batch_size, remainder, epochs)
+        build = partial(CachedBatch, columns=selected)
+        return self._native.batches(build, batch_size, remainder, epochs, selected.native)
+
+    def _batches_of_worker(self, batch_size: int, remainder: str, skip: int, step: int) -> native.BatchIterator:
+        """Start the batches of this rank, all columns, after the first `skip`, and of these every `step`-th."""
+        build = partial(CachedBatch, columns=self._columns)
+        return self._native.batches(build, batch_size, remainder, 1, None, skip, step)
+
+    @cached_property
+    def _columns(self) -> Columns:
+        """All columns of a batch."""
+        fields = self._native.payload_fields()
+        typed = None if fields is None else tuple(PayloadField(name, dtype, tuple(s)) for name, dtype, s in fields)
+        return Columns(typed, tuple(self._native.metadata_columns()))
+
+    @property
+    def payload_fields(self) -> tuple[PayloadField, ...] | None:
+        """The fields of a typed payload in name order; `None` if payloads are plain bytes."""
+        return self._columns.fields
+
+    def gather(self, rows: Any, out: Any = None, *, columns: Sequence[str] | None = None) -> CachedBatch:
+        """Read the samples of some rows together, in the order asked for.
+
+        The interpreter is released while Rust reads, on up to `num_workers` threads. Every row is checked before
+        anything is read, and every length before anything is written.
+
+        Args:
+            rows: Row numbers of `samples_metadata()`: an int, a slice, a boolean mask over all rows, integers in a
+                sequence or array (negative ones count from the end, repeated ones are read again), or a frame with
+                columns `cache_id` and `sample_id`.
+            out: Where the values go instead of new memory: a mapping from each field of fixed shape to an array of
+                shape `(number of rows, *shape)`, and from each other field to a flat array that is long enough. A
+                single array will do where there is one field. NumPy arrays, PyTorch tensors and everything else that
+                shares writable memory of the CPU by the buffer protocol or DLPack, in C order. Nobody may use it
+                during the call; after an error it holds nothing to rely on.
+            columns: Payload fields (`data` for plain bytes) and metadata columns that the batch has; others are not
+                read. `None` is all of them.
+
+        Returns:
+            The batch; its values are `out`, if that is given.
+
+        Raises:
+            IndexError: There is no such row (`RowIndexError`).
+            WeightsError: A frame names a sample that is not one of this dataset's.
+            ConfigError: There is no column of a name, or `out` does not fit: which field, and the shape, type or
+                number of bytes that belongs there.
+            CorruptRecordError: A sample is damaged; it names file, sample and byte.
+
+        Example:
+            >>> batch = dataset.gather([0, -1, 0])
+            >>> batch.sample_id[0] == batch.sample_id[2]
+            True
+        """
+        selected = self._columns if columns is None else self._columns.select(columns)
+        numbers = row_numbers(rows, self._native)
+        if out is None:
+            return CachedBatch(self._native.gather(numbers, selected.native), selected)
+        arrays = destinations(out, selected, len(numbers))
+        parts = self._native.gather(numbers, selected.native, [as_bytes(array) for array in arrays])
+        return CachedBatch(parts, selected, arrays)
 
     def filter(self, predicate: pl.Expr) -> CachedDataset:
         """Return a view of the rows for which a Polars expression over `samples_metadata()` holds.

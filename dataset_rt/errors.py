@@ -165,11 +165,12 @@ class EmptySourceError(DatasetRTError, ValueError):
 
 
 class SampleError(DatasetRTError, ValueError):
-    """A sample that cannot be stored: `row`, and for metadata `column`, `expected`, `found`."""
+    """A sample that cannot be stored: `row`, and for a value its `column` or `field`, `expected`, `found`."""
 
     row: int
     reason: str
     column: str
+    field: str
     expected: str
     found: str
 

@@ -35,8 +35,11 @@ Metadata: TypeAlias = Mapping[str, MetadataValue]
 class CacheInput(NamedTuple):
     """One sample on its way into a cache."""
 
-    data: Buffer
-    """The payload: bytes, bytearray, memoryview, or anything with a contiguous buffer. Stored as it is."""
+    data: Buffer | Mapping[str, Any]
+    """The payload: bytes, bytearray, memoryview, or anything with a contiguous buffer, stored as it is.
+
+    Or named fields: NumPy arrays and whatever NumPy makes an array of numbers, and `bytes`.
+    """
 
     metadata: Metadata
     """The sample's metadata."""
@@ -62,9 +65,11 @@ class CachedSample(NamedTuple):
 class CacheSource(Protocol):
     """Anything with a name that yields samples.
 
-    Two more attributes are used where they exist: `version` (`str` or `int`) is stored in the cache, and reuse with
+    Three more attributes are used where they exist: `version` (`str` or `int`) is stored in the cache, and reuse with
     another version is refused; `schema` (a mapping from column name to `bool`, `int`, `float` or `str`, or one of these
-    `| None`) declares the metadata columns instead of inferring them from the samples.
+    `| None`) declares the metadata columns instead of inferring them from the samples; `payload_schema` (a mapping from
+    field name to `bytes` or to `(dtype, shape)`, where an axis of `None` differs between samples) declares the payload
+    fields. Fields that are not declared have the dtype and shape of the first sample.
     """
 
     if TYPE_CHECKING:

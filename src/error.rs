@@ -50,11 +50,12 @@ pub enum CacheError {
         found: String,
     },
 
-    /// Caches opened together do not share one metadata schema.
-    #[error("{}: metadata column `{column}` is {found}, but {} has {expected}; caches opened together need equal schemas", path.display(), first_path.display())]
+    /// Caches opened together do not share one metadata schema or one payload schema.
+    #[error("{}: {subject} `{column}` is {found}, but {} has {expected}; caches opened together need equal schemas", path.display(), first_path.display())]
     SchemaMismatch {
         path: PathBuf,
         first_path: PathBuf,
+        subject: &'static str,
         column: String,
         expected: String,
         found: String,
@@ -83,6 +84,17 @@ pub enum CacheError {
         column: String,
         expected: String,
         found: String,
+    },
+
+    /// A value does not fit its payload field.
+    #[error("sample {row}: payload field `{field}`: expected {expected}, found {found}{advice}")]
+    PayloadField {
+        row: u64,
+        field: String,
+        expected: String,
+        found: String,
+        /// Empty, or `; ` and what to do.
+        advice: String,
     },
 
     /// A source yielded nothing.

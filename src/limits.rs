@@ -5,8 +5,29 @@
 /// default size).
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Largest payload of one sample, in bytes: the length prefix of an lz4 payload has 32 bits.
+/// Largest payload of one sample, in bytes: the length prefix of an lz4 or zstd payload has 32 bits.
 pub const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Fastest zstd level offered: below it payloads hardly shrink.
+pub const ZSTD_LEVEL_MIN: i32 = -7;
+
+/// Strongest zstd level offered: those above take hundreds of MiB in each thread and gain little on records.
+pub const ZSTD_LEVEL_MAX: i32 = 19;
+
+/// Smallest zstd dictionary that is trained, in bytes: the tables in it alone take some hundred.
+pub const DICTIONARY_BYTES_MIN: u64 = 1 << 10;
+
+/// Largest zstd dictionary, in bytes. Each reader of a cache holds it twice, as it is and digested.
+pub const DICTIONARY_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of samples that a dictionary is trained on, for each of its own: what zstd advises.
+pub const DICTIONARY_SAMPLE_FACTOR: usize = 100;
+
+/// Most bytes of samples that a dictionary is trained on; they are held in memory, twice.
+pub const DICTIONARY_SAMPLE_BYTES_MAX: usize = 16 << 20;
+
+/// Most samples that a dictionary is trained on: with metadata, they are held in memory too.
+pub const DICTIONARY_SAMPLES_MAX: usize = 65_536;
 
 /// Largest embedded metadata of one sample, in bytes. Metadata is for values one filters and weighs by; documents
 /// belong in the payload.
@@ -17,6 +38,12 @@ pub const METADATA_COLUMNS_MAX: usize = 4096;
 
 /// Longest source name, in bytes: file systems allow 255, and a staging directory adds up to 40.
 pub const SOURCE_NAME_BYTES_MAX: usize = 200;
+
+/// Most fields of a typed payload: a batch has an array for each.
+pub const PAYLOAD_FIELDS_MAX: usize = 1024;
+
+/// Most axes of a payload field: NumPy allows as many.
+pub const PAYLOAD_AXES_MAX: usize = 64;
 
 /// Rows of one Arrow record batch in `metadata.arrow`; part of the file format.
 pub const METADATA_BATCH_ROWS: usize = 65_536;
@@ -45,3 +72,9 @@ pub const THREADS_MAX: usize = 1024;
 
 /// Most samples in flight in one pipeline.
 pub const PREFETCH_MAX: usize = 1 << 20;
+
+/// Memory of dropped batches that is kept for later ones, in bytes: a few large batches, a hundred ordinary ones.
+pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;
+
+/// Bytes of batches that are loaded ahead or on their way: enough for any consumer, far below what a machine has.
+pub const BATCH_BYTES_AHEAD_MAX: u64 = 1 << 30;

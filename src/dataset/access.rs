@@ -5,21 +5,20 @@ use std::sync::Arc;
 use super::Dataset;
 use super::plan::zeros;
 use crate::error::{CacheError, Result};
-use crate::reader::{Chunk, Loader, Placement};
+use crate::reader::{Chunk, Loader};
 
 impl Dataset {
     /// Reads the sample of one active row in the calling thread.
     ///
     /// # Errors
-    /// [`CacheError::OutOfRange`] beyond the last row; as [`Loader::load`] for damage.
+    /// [`CacheError::OutOfRange`] beyond the last row; as [`Loader::append`] for damage.
     pub fn sample(&self, row: u64) -> Result<Chunk> {
         let recipe = self.recipe()?;
         let caches = &recipe.caches;
         let sample = recipe.rows.sample(caches, row)?;
         let mut chunk = Chunk::default();
         let list = Arc::clone(caches.list());
-        Loader::new(list, caches.io(), self.options.verify, Placement::InFile)
-            .load(sample, &mut chunk)?;
+        Loader::new(list, caches.io(), self.options.verify).append(sample, &mut chunk)?;
         Ok(chunk)
     }
 

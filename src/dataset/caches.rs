@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Fingerprinter};
-use super::open::{common_schema, open_caches};
+use super::open::{common_payload, common_schema, open_caches};
 use super::rows::PhysicalRows;
 use crate::error::{CacheError, Result};
 use crate::format::names::{MANIFEST, RESERVED_COLUMNS};
+use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
+use crate::reader::Gatherer;
 use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
+use crate::store::slot::SlotPool;
 use crate::store::validate::validate;
-use crate::sync::OnceLock;
-use crate::types::{Io, SampleRef};
+use crate::sync::{Mutex, OnceLock, lock};
+use crate::types::{Io, SampleRef, Verify};
 
 /// Open caches with one metadata schema.
 #[derive(Debug)]
@@ -22,7 +25,11 @@ pub struct Caches {
     io: Io,
     schema: Schema,
     rows: PhysicalRows,
+    payload: Option<Arc<PayloadSchema>>,
     contents: OnceLock<Fingerprint>,
+    slots: Arc<SlotPool>,
+    /// Gatherers that nobody uses at the moment, with the files they have open.
+    gatherers: Mutex<Vec<Gatherer>>,
 }
 
 impl Caches {
@@ -57,13 +64,17 @@ impl Caches {
         let is_read = list.iter().any(|cache| cache.io() == Io::Pread);
         let io = if is_read { Io::Pread } else { Io::Mmap };
         let schema = common_schema(&list)?;
+        let payload = common_payload(&list)?.map(Arc::new);
         let rows = PhysicalRows::new(list.iter().map(|cache| cache.len()))?;
         Ok(Self {
             list,
             io,
             schema,
             rows,
+            payload,
             contents: OnceLock::new(),
+            slots: SlotPool::new(),
+            gatherers: Mutex::default(),
         })
     }
 
@@ -93,6 +104,28 @@ impl Caches {
     /// Metadata columns of every sample.
     pub fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// Fields of every payload; `None` if payloads are plain bytes.
+    pub fn payload(&self) -> Option<&Arc<PayloadSchema>> {
+        self.payload.as_ref()
+    }
+
+    /// A gatherer over these caches; those put back before are used first.
+    pub fn gatherer(&self, verify: Verify) -> Gatherer {
+        let recycled = lock(&self.gatherers).pop();
+        recycled.unwrap_or_else(|| {
+            Gatherer::new(Arc::clone(&self.list), verify, Arc::clone(&self.slots))
+        })
+    }
+
+    /// Keeps a gatherer for later.
+    pub fn put_back(&self, gatherer: Gatherer) {
+        const KEPT_MAX: usize = 4;
+        let mut gatherers = lock(&self.gatherers);
+        if gatherers.len() < KEPT_MAX {
+            gatherers.push(gatherer);
+        }
     }
 
     /// Refuses the samples metadata table to caches with a metadata column of one of its own names, which releases
@@ -143,6 +176,9 @@ impl Caches {
                     .shards
                     .iter()
                     .for_each(|shard| name.bytes(&shard.sha256.0));
+                if let Some(dictionary) = &manifest.dictionary {
+                    name.bytes(&dictionary.sha256.0);
+                }
             }
             name.finish()
         })

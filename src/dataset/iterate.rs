@@ -10,7 +10,7 @@ use super::state::Cursor;
 use super::steps::BatchOptions;
 use super::stream::{BatchStream, SampleOptions, SampleStream};
 use crate::error::{CacheError, Result};
-use crate::reader::ReaderOptions;
+use crate::reader::{ReaderOptions, Selection};
 use crate::sync::{Mutex, lock};
 use crate::types::Io;
 
@@ -62,10 +62,14 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::samples`], and [`CacheError::Option`] for a batch size of 0.
-    pub fn batches(&self, options: BatchOptions) -> Result<Arc<Mutex<BatchStream>>> {
+    pub fn batches(
+        &self,
+        options: BatchOptions,
+        selection: Selection,
+    ) -> Result<Arc<Mutex<BatchStream>>> {
         let make = |recipe: &Arc<Recipe>, start| {
             let reader = self.reader_options(recipe.caches.io());
-            BatchStream::new(Arc::clone(recipe), reader, options, start)
+            BatchStream::new(Arc::clone(recipe), reader, options, selection, start)
         };
         self.begin(options.epochs.unwrap_or(1), make, Latest::Batches)
     }

@@ -4,9 +4,11 @@ mod access;
 mod active;
 mod caches;
 mod fingerprint;
+mod gather;
 mod identity;
 mod iterate;
 mod lookup;
+mod metadata_rows;
 mod open;
 mod options;
 mod plan;
@@ -29,18 +31,19 @@ use std::sync::Arc;
 
 pub use active::ActiveRows;
 pub use caches::Caches;
+pub use gather::{Batch, RowNumbers};
 pub use options::DatasetOptions;
 pub use plan::Share;
-pub use recipe::OrderOptions;
+pub use recipe::{OrderOptions, Recipe};
 pub use session::Latest;
 pub use state::{Cursor, SavedState};
 pub use steps::{BatchOptions, Step};
 pub use stream::{BatchStream, Loaded, Polled, Ranks, SampleOptions, SampleStream};
 pub use weights::Weights;
 
-use self::recipe::Recipe;
 use self::session::State;
 use crate::error::Result;
+use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::sync::Mutex;
 use crate::types::Io;
@@ -123,6 +126,11 @@ impl Dataset {
     /// Number of positions of an epoch, over all ranks.
     pub fn epoch_len(&self) -> Result<u64> {
         self.recipe()?.epoch_len()
+    }
+
+    /// Fields of every payload; `None` if payloads are plain bytes.
+    pub fn payload(&self) -> Result<Option<Arc<PayloadSchema>>> {
+        Ok(self.recipe()?.caches.payload().cloned())
     }
 
     /// Metadata columns of every sample.

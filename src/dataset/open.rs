@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{CacheError, Result};
+use crate::format::payload::{FieldSpec, PayloadSchema};
 use crate::format::schema::{ColumnSpec, Schema};
 use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
@@ -89,8 +90,56 @@ fn mismatch(first: &Cache, other: &Cache) -> CacheError {
     CacheError::SchemaMismatch {
         path: other.path().to_path_buf(),
         first_path: first.path().to_path_buf(),
+        subject: "metadata column",
         expected: describe(first, &column),
         found: describe(other, &column),
         column,
+    }
+}
+
+/// The payload schema that all caches share; `None` if payloads are plain bytes.
+///
+/// # Errors
+/// [`CacheError::SchemaMismatch`] naming the first field that differs and the two caches.
+pub fn common_payload(caches: &[Arc<Cache>]) -> Result<Option<PayloadSchema>> {
+    let Some((first, others)) = caches.split_first() else {
+        return Ok(None);
+    };
+    let common = &first.manifest().payload;
+    match others
+        .iter()
+        .find(|cache| cache.manifest().payload != *common)
+    {
+        None => Ok(common.clone()),
+        Some(other) => Err(payload_mismatch(first, other)),
+    }
+}
+
+/// Names the first field, in name order, that two caches do not share.
+fn payload_mismatch(first: &Cache, other: &Cache) -> CacheError {
+    fn fields(cache: &Cache) -> &[FieldSpec] {
+        let payload = cache.manifest().payload.as_ref();
+        payload.map_or(&[], PayloadSchema::fields)
+    }
+    let describe = |cache: &Cache, name: &str| {
+        let field = fields(cache).iter().find(|field| field.name == name);
+        match (field, fields(cache)) {
+            (Some(field), _) => field.describe(),
+            (None, []) => "plain bytes".to_owned(),
+            (None, _) => "missing".to_owned(),
+        }
+    };
+    let both = fields(first).iter().chain(fields(other));
+    let mut names: Vec<&str> = both.map(|field| field.name.as_str()).collect();
+    names.sort_unstable();
+    let differs = |name: &&str| describe(first, name) != describe(other, name);
+    let field = names.into_iter().find(differs).unwrap_or_default();
+    CacheError::SchemaMismatch {
+        path: other.path().to_path_buf(),
+        first_path: first.path().to_path_buf(),
+        subject: "payload field",
+        expected: describe(first, field),
+        found: describe(other, field),
+        column: field.to_owned(),
     }
 }

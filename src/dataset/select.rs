@@ -68,3 +68,35 @@ pub fn select(
         Weights::from_rows(new_weights),
     ))
 }
+
+/// The first active row of each sample that a table names, in its order.
+///
+/// # Errors
+/// [`crate::error::CacheError::Weights`] naming the rows: a missing column or a wrong type, a null, a sample that is
+/// not active here.
+pub fn rows_of(
+    caches: &Caches,
+    rows: &ActiveRows,
+    batches: impl IntoIterator<Item = Result<RecordBatch>>,
+) -> Result<Vec<u64>> {
+    let mut lookup = Lookup::new(caches, rows);
+    let mut found = Vec::new();
+    let mut unknown = Named::default();
+    for batch in batches {
+        let batch = batch?;
+        let first = found.len() as u64;
+        let cache_ids = integers(&batch, "cache_id", first)?;
+        let sample_ids = integers(&batch, "sample_id", first)?;
+        for (&cache, &sample) in cache_ids.iter().zip(sample_ids.iter()) {
+            match lookup.find(cache, sample, u64::MAX, |_| true) {
+                Found::Row(row) => found.push(row as u64),
+                Found::Taken | Found::Unknown => {
+                    unknown.add(found.len() as u64, || name(cache, sample));
+                    found.push(u64::MAX);
+                }
+            }
+        }
+    }
+    unknown.check("rows that this dataset does not have")?;
+    Ok(found)
+}

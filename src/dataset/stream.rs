@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use super::gather::Batch;
 use super::plan::{Path, Share};
 use super::recipe::Recipe;
 use super::state::{Cursor, SavedState};
 use super::steps::{BatchOptions, Runs, Step, Steps};
 use crate::error::{CacheError, Result};
-use crate::reader::{BatchReader, Chunk, ReaderOptions, Sample, SampleReader};
+use crate::reader::{
+    BatchReader, Chunk, LoadedBatch, ReaderOptions, Sample, SampleReader, Selection,
+};
 use crate::sampling::position::{Remainder, Split};
 
 /// This consumer's place among those that share one order.
@@ -78,13 +81,9 @@ pub enum Loaded {
 }
 
 /// What waiting for a batch came to.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is moved once per batch and never kept"
-)]
 pub enum Polled {
     /// The next batch and its step.
-    Batch(Step, Chunk),
+    Batch(Step, Batch),
     /// Not yet; ask again.
     Waiting,
     /// There is none left, or the stream was closed.
@@ -249,6 +248,7 @@ pub struct BatchStream {
     recipe: Arc<Recipe>,
     reader_options: ReaderOptions,
     options: BatchOptions,
+    selection: Selection,
     /// The steps not delivered yet; the reader runs ahead with a copy.
     steps: Steps,
     cursor: Cursor,
@@ -263,16 +263,27 @@ impl BatchStream {
         recipe: Arc<Recipe>,
         reader: ReaderOptions,
         options: BatchOptions,
+        selection: Selection,
         start: Cursor,
     ) -> Result<Self> {
         let steps = Steps::new(Arc::clone(&recipe), options, start)?;
         let runs = Box::new(Runs::new(steps.clone()));
         let batch_size = usize::try_from(options.batch_size).unwrap_or(usize::MAX);
-        let started = BatchReader::start(runs, batch_size, recipe.caches.list(), reader)?;
+        let caches = recipe.caches.list();
+        let gatherer = || recipe.caches.gatherer(reader.verify);
+        let started = BatchReader::start(
+            runs,
+            batch_size,
+            selection.clone(),
+            caches,
+            reader,
+            gatherer,
+        )?;
         Ok(Self {
             recipe,
             reader_options: reader,
             options,
+            selection,
             steps,
             cursor: start,
             end: options
@@ -292,12 +303,12 @@ impl BatchStream {
         };
         let outcome = match reader.next_batch(&mut || Err(CacheError::Interrupted)) {
             Err(CacheError::Interrupted) => return Ok(Polled::Waiting),
-            Ok(chunk) => self
+            Ok(loaded) => self
                 .steps
                 .next()
                 .transpose()
-                .and_then(|step| match (step, chunk) {
-                    (Some(step), Some(chunk)) => Ok(Polled::Batch(step, chunk)),
+                .and_then(|step| match (step, loaded) {
+                    (Some(step), Some(loaded)) => Ok(Polled::Batch(step, self.batch(loaded))),
                     (None, None) => Ok(Polled::Ended),
                     _ => Err(CacheError::internal("steps and batches do not go together")),
                 }),
@@ -310,6 +321,14 @@ impl BatchStream {
         outcome
     }
 
+    fn batch(&self, loaded: LoadedBatch) -> Batch {
+        Batch {
+            samples: loaded.samples,
+            columns: loaded.columns,
+            caches: Arc::clone(&self.recipe.caches),
+        }
+    }
+
     /// The next batch with its step, or `None` after the last.
     ///
     /// # Errors
@@ -317,10 +336,10 @@ impl BatchStream {
     pub fn next(
         &mut self,
         interrupt: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<(Step, Chunk)>> {
+    ) -> Result<Option<(Step, Batch)>> {
         loop {
             match self.poll()? {
-                Polled::Batch(step, chunk) => return Ok(Some((step, chunk))),
+                Polled::Batch(step, batch) => return Ok(Some((step, batch))),
                 Polled::Ended => return Ok(None),
                 Polled::Waiting => interrupt()?,
             }
@@ -360,8 +379,14 @@ impl BatchStream {
             Arc::clone(&self.recipe),
             self.reader_options,
             options,
+            self.selection.clone(),
             start,
         )
+    }
+
+    /// What decides the order of these batches.
+    pub fn recipe(&self) -> &Arc<Recipe> {
+        &self.recipe
     }
 
     /// The next position to be delivered.

@@ -12,10 +12,11 @@ use super::checksum::{Crc32c, Sha256Digest};
 use super::compression::Algorithm;
 use super::index::ROW_BYTES;
 use super::names::is_plain_file_name;
+use super::payload::PayloadSchema;
 use super::schema::{ColumnSpec, Schema};
 use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
 use crate::error::{CacheError, Result};
-use crate::limits::CACHE_SAMPLES_MAX;
+use crate::limits::{CACHE_SAMPLES_MAX, DICTIONARY_BYTES_MAX};
 
 /// A checked manifest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,12 +38,18 @@ pub struct Manifest {
     pub index_sha256: Sha256Digest,
     /// Shards in id order.
     pub shards: Vec<ShardEntry>,
+    /// Fields of the payloads; without it they are plain bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<PayloadSchema>,
     /// The per-record checksums, absent in caches of published releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_checksums: Option<RecordChecksums>,
     /// Fast checksum of `metadata.arrow`, absent in caches of published releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_crc32c: Option<Crc32c>,
+    /// The zstd dictionary of all payloads stored as zstd frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dictionary: Option<DictionaryEntry>,
     /// Version the source declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_version: Option<String>,
@@ -73,6 +80,15 @@ pub struct Compression {
     pub algo: Algorithm,
     /// Ratio the writer was told to expect; advisory, 1.0 for `none`.
     pub ratio: f64,
+}
+
+/// The file of the zstd dictionary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DictionaryEntry {
+    /// Length of `dictionary.zstd` in bytes.
+    pub byte_len: u64,
+    /// SHA-256 of `dictionary.zstd`.
+    pub sha256: Sha256Digest,
 }
 
 /// The file of per-record checksums.
@@ -112,8 +128,10 @@ struct Raw {
     metadata_sha256: Sha256Digest,
     index_sha256: Sha256Digest,
     shards: Vec<ShardEntry>,
+    payload: Option<PayloadSchema>,
     record_checksums: Option<RecordChecksums>,
     metadata_crc32c: Option<Crc32c>,
+    dictionary: Option<DictionaryEntry>,
     source_version: Option<String>,
     created_by: Option<String>,
     manifest_crc32c: Option<Crc32c>,
@@ -152,8 +170,10 @@ impl Manifest {
             metadata_sha256: raw.metadata_sha256,
             index_sha256: raw.index_sha256,
             shards: raw.shards,
+            payload: raw.payload,
             record_checksums: raw.record_checksums,
             metadata_crc32c: raw.metadata_crc32c,
+            dictionary: raw.dictionary,
             source_version: raw.source_version,
             created_by: raw.created_by,
         };
@@ -215,6 +235,22 @@ impl Manifest {
         if total.is_none_or(|total| i64::try_from(total).is_err()) {
             return Err("shards of more than 2^63 bytes in all".to_owned());
         }
+        if let Some(dictionary) = &self.dictionary
+            && dictionary.byte_len > DICTIONARY_BYTES_MAX
+        {
+            return Err(format!(
+                "a dictionary of {} bytes, more than the limit of {DICTIONARY_BYTES_MAX}",
+                dictionary.byte_len
+            ));
+        }
+        let is_zstd = |shard: &ShardEntry| shard.compression.algo == Algorithm::Zstd;
+        if self.format_version < 4 && (self.dictionary.is_some() || self.shards.iter().any(is_zstd))
+        {
+            return Err(format!(
+                "zstd in format {}, which has none",
+                self.format_version
+            ));
+        }
         if self.format_version < 4
             && self
                 .metadata_schema
@@ -224,6 +260,13 @@ impl Manifest {
         {
             return Err(format!(
                 "a nullable column in format {}, which has none",
+                self.format_version
+            ));
+        }
+        let open_axes = self.payload.as_ref().map_or(0, PayloadSchema::open_axes);
+        if self.format_version < FORMAT_VERSION_NEWEST && open_axes > 0 {
+            return Err(format!(
+                "payload fields of open shape in format {}, which has none",
                 self.format_version
             ));
         }
@@ -304,13 +347,27 @@ mod tests {
                 },
                 sha256: Sha256Digest::of(b"shard"),
             }],
+            payload: Some(
+                serde_json::from_str(
+                    r#"{"fields": [{"name": "x", "dtype": "uint8", "shape": [3, 2]}]}"#,
+                )
+                .unwrap(),
+            ),
             record_checksums: Some(RecordChecksums {
                 algo: ChecksumAlgorithm::Crc32c,
                 sha256: Sha256Digest::of(b"checksums"),
             }),
             metadata_crc32c: Some(Crc32c::of(b"metadata")),
+            dictionary: None,
             source_version: Some("v1".to_owned()),
             created_by: None,
+        }
+    }
+
+    fn dictionary(byte_len: u64) -> DictionaryEntry {
+        DictionaryEntry {
+            byte_len,
+            sha256: Sha256Digest::of(b"dictionary"),
         }
     }
 
@@ -321,6 +378,11 @@ mod tests {
     #[test]
     fn a_manifest_survives() {
         assert_eq!(parse(&manifest().to_bytes().unwrap()).unwrap(), manifest());
+        let mut newest = manifest();
+        newest.format_version = 4;
+        newest.shards[0].compression.algo = Algorithm::Zstd;
+        newest.dictionary = Some(dictionary(DICTIONARY_BYTES_MAX));
+        assert_eq!(parse(&newest.to_bytes().unwrap()).unwrap(), newest);
     }
 
     #[test]
@@ -365,13 +427,19 @@ mod tests {
 
     #[test]
     fn hostile_names_and_numbers_are_refused() {
-        let attacks: [fn(&mut Manifest); 6] = [
+        let attacks: [fn(&mut Manifest); 9] = [
             |m| m.shards[0].name = "../000000.bin".to_owned(),
             |m| m.shards[0].name = "/etc/passwd".to_owned(),
             |m| m.shards.push(m.shards[0].clone()),
             |m| m.sample_count = u64::MAX,
             |m| m.shards[0].byte_len = u64::MAX,
             |m| m.shards.clear(),
+            |m| m.shards[0].compression.algo = Algorithm::Zstd,
+            |m| m.dictionary = Some(dictionary(1024)),
+            |m| {
+                m.format_version = 4;
+                m.dictionary = Some(dictionary(DICTIONARY_BYTES_MAX + 1));
+            },
         ];
         for attack in attacks {
             let mut hostile = manifest();

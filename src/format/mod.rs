@@ -6,13 +6,17 @@
 pub mod checksum;
 pub mod columns;
 pub mod compression;
+mod dictionary;
 pub mod envelope;
 pub mod index;
+mod lz4;
 pub mod manifest;
 pub mod metadata;
 pub mod names;
+pub mod payload;
 pub mod row;
 pub mod schema;
+mod zstd;
 
 /// Oldest format version this build reads.
 pub const FORMAT_VERSION_OLDEST: u32 = 2;

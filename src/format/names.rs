@@ -11,6 +11,8 @@ pub const METADATA: &str = "metadata.arrow";
 pub const INDEX: &str = "index.bin";
 /// One checksum per record.
 pub const CHECKSUMS: &str = "checksums.bin";
+/// The zstd dictionary that the payloads were compressed with, if there is one.
+pub const DICTIONARY: &str = "dictionary.zstd";
 /// Folder of the shard files.
 pub const SHARDS: &str = "shards";
 

@@ -3,37 +3,32 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use super::arrow::ArrowTable;
-use super::buffer::NativeArray;
+use super::batch::{NativeBatch, Place};
 use super::errors::to_pyerr;
 use super::fork::Home;
 use super::state;
-use crate::dataset::{BatchStream, Polled, Step};
+use crate::dataset::{BatchStream, Polled};
 use crate::error::CacheError;
-use crate::format::metadata::rows_to_batch;
-use crate::format::row::Rows;
-use crate::format::schema::Schema;
-use crate::reader::Chunk;
 use crate::sync::{Mutex, lock};
 
 /// Batches of one rank, in order. Threads may share it: each batch goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct BatchIterator {
     stream: Arc<Mutex<BatchStream>>,
-    schema: Arc<Schema>,
+    /// Makes the batch that Python sees of its parts.
+    build: Py<PyAny>,
     /// Why it ended early: raised again rather than mistaken for the last batch.
     failure: Mutex<Option<PyErr>>,
     home: Home,
 }
 
 impl BatchIterator {
-    /// An iterator over what `stream` delivers.
-    pub fn new(stream: Arc<Mutex<BatchStream>>, schema: Arc<Schema>) -> Self {
+    /// An iterator over what `stream` delivers, each batch as `build` makes it of a [`NativeBatch`].
+    pub fn new(stream: Arc<Mutex<BatchStream>>, build: Py<PyAny>) -> Self {
         Self {
             stream,
-            schema,
+            build,
             failure: Mutex::default(),
             home: Home::here(),
         }
@@ -58,19 +53,21 @@ impl BatchIterator {
             return Err(failure.clone_ref(py));
         }
         loop {
-            // The state is computed where the interpreter does not wait: its first names may cost a pass over the weights.
             let polled = py.detach(|| {
                 let mut stream = lock(&self.stream);
                 match stream.poll()? {
-                    Polled::Batch(step, chunk) => Ok(Some((step, chunk, stream.state()?))),
+                    Polled::Batch(step, batch) => {
+                        let recipe = Arc::clone(stream.recipe());
+                        Ok(Some((batch, Place { step, recipe })))
+                    }
                     Polled::Waiting => Err(CacheError::Interrupted),
                     Polled::Ended => Ok(None),
                 }
             });
             match polled {
-                Ok(Some((step, chunk, saved))) => {
-                    return build(py, &step, chunk, &self.schema, state::to_json(&saved)?)
-                        .map(Some);
+                Ok(Some((batch, place))) => {
+                    let parts = NativeBatch::new(batch, Some(place));
+                    return self.build.bind(py).call1((parts,)).map(Some);
                 }
                 Ok(None) => return Ok(None),
                 // A signal handler may want the state, so nothing is held while signals are looked for.
@@ -141,66 +138,4 @@ impl Drop for BatchIterator {
             self.end();
         }
     }
-}
-
-/// The parts of a `CachedBatch` that Python has not asked for yet.
-#[pyclass(frozen, module = "dataset_rt._dataset_rt")]
-pub struct BatchMetadata {
-    schema: Arc<Schema>,
-    rows: Rows,
-    len: usize,
-}
-
-#[pymethods]
-impl BatchMetadata {
-    /// Metadata of the batch as a table, in batch order.
-    fn table(&self, py: Python<'_>) -> PyResult<ArrowTable> {
-        let batch = py.detach(|| rows_to_batch(&self.rows, &self.schema, self.len));
-        let batch = batch.map_err(|error| {
-            to_pyerr(CacheError::internal(format!(
-                "metadata of a batch: {error}"
-            )))
-        })?;
-        Ok(ArrowTable::new(batch.schema(), vec![batch]))
-    }
-}
-
-fn build<'py>(
-    py: Python<'py>,
-    step: &Step,
-    chunk: Chunk,
-    schema: &Arc<Schema>,
-    state: String,
-) -> PyResult<Bound<'py, PyAny>> {
-    let len = chunk.len();
-    let mut cache_ids = Vec::with_capacity(len);
-    let mut sample_ids = Vec::with_capacity(len);
-    for reference in chunk.samples() {
-        cache_ids.push(u64::from(reference.cache));
-        sample_ids.push(reference.sample);
-    }
-    let offsets = chunk
-        .offsets()
-        .ok_or_else(|| to_pyerr(CacheError::internal("a batch that is not in one buffer")))?;
-    let (bytes, rows) = chunk.into_parts();
-    let metadata = BatchMetadata {
-        schema: Arc::clone(schema),
-        rows,
-        len,
-    };
-    let fields = PyDict::new(py);
-    fields.set_item("values", Py::new(py, NativeArray::from_bytes(bytes))?)?;
-    fields.set_item("offsets", Py::new(py, NativeArray::from_i64(offsets))?)?;
-    fields.set_item("cache_id", Py::new(py, NativeArray::from_u64(cache_ids))?)?;
-    fields.set_item("sample_id", Py::new(py, NativeArray::from_u64(sample_ids))?)?;
-    fields.set_item("valid", step.valid)?;
-    fields.set_item("epoch", step.epoch)?;
-    fields.set_item("step", step.step)?;
-    let positions = step.positions().collect();
-    fields.set_item("position", Py::new(py, NativeArray::from_u64(positions))?)?;
-    fields.set_item("metadata", Py::new(py, metadata)?)?;
-    fields.set_item("state", state)?;
-    py.import("dataset_rt.batch")?
-        .getattr("build_batch")?
-        .call((), Some(&fields))
 }

@@ -1,13 +1,21 @@
-//! Memory of ours as a Python buffer, for NumPy to look at without a copy.
+//! Memory of ours as a Python buffer, for NumPy to look at without a copy, and memory of Python's to write to.
 
 #![expect(unsafe_code, reason = "the buffer protocol hands out raw pointers")]
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+
+use super::errors::to_pyerr;
+use crate::error::{CacheError, Result};
+use crate::store::slot::Slot;
 
 /// A writable array that owns its memory. NumPy arrays made from it keep it alive.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
@@ -19,8 +27,7 @@ pub struct NativeArray {
 /// What an array holds.
 enum Memory {
     U64(Vec<u64>),
-    I64(Vec<i64>),
-    U8(Vec<u8>),
+    Slot(Slot),
 }
 
 // SAFETY: after construction Rust touches `memory` only to hand out its address, in `__getbuffer__`; whoever writes through
@@ -38,20 +45,11 @@ impl NativeArray {
         }
     }
 
-    /// Takes over signed 64-bit numbers.
-    pub fn from_i64(values: Vec<i64>) -> Self {
-        let byte_len = std::mem::size_of_val(values.as_slice());
+    /// Takes over memory of a batch; it goes back to its pool when nobody looks at it any more.
+    pub fn from_slot(slot: Slot) -> Self {
+        let byte_len = slot.len();
         Self {
-            memory: UnsafeCell::new(Memory::I64(values)),
-            byte_len,
-        }
-    }
-
-    /// Takes over bytes.
-    pub fn from_bytes(values: Vec<u8>) -> Self {
-        let byte_len = values.len();
-        Self {
-            memory: UnsafeCell::new(Memory::U8(values)),
+            memory: UnsafeCell::new(Memory::Slot(slot)),
             byte_len,
         }
     }
@@ -71,8 +69,7 @@ impl NativeArray {
         // SAFETY: the interpreter calls this attached, and no other reference into `memory` exists: see `Sync` above.
         let address = match unsafe { &mut *array.memory.get() } {
             Memory::U64(values) => values.as_mut_ptr().cast(),
-            Memory::I64(values) => values.as_mut_ptr().cast(),
-            Memory::U8(values) => values.as_mut_ptr().cast(),
+            Memory::Slot(slot) => slot.as_mut_ptr().cast(),
         };
         let len = array.byte_len as ffi::Py_ssize_t;
         // SAFETY: `view` is a structure to be filled in by the buffer protocol; `address` is valid for `len` bytes as long
@@ -88,4 +85,107 @@ impl NativeArray {
     fn __len__(&self) -> usize {
         self.byte_len
     }
+}
+
+/// Writable memory of a Python object, which may not be freed or resized as long as this exists.
+pub struct Destination(PyUntypedBuffer);
+
+impl Destination {
+    /// The memory of `object`.
+    ///
+    /// # Errors
+    /// `ConfigError` for an object without writable, contiguous memory.
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let refuse = |found: &str| {
+            to_pyerr(CacheError::option(
+                "out",
+                "a writable buffer in C order",
+                found,
+            ))
+        };
+        let buffer = PyUntypedBuffer::get(object).map_err(|_| refuse("no buffer"))?;
+        if buffer.readonly() {
+            return Err(refuse("a read-only one"));
+        }
+        if !buffer.is_c_contiguous() {
+            return Err(refuse("one with gaps or in another order"));
+        }
+        Ok(Self(buffer))
+    }
+
+    /// Refuses destinations that share memory.
+    ///
+    /// # Errors
+    /// [`CacheError::Option`] if any two do.
+    pub fn check_disjoint(all: &[Self]) -> Result<()> {
+        let range = |one: &Self| {
+            let start = one.0.buf_ptr() as usize;
+            start..start + one.0.len_bytes()
+        };
+        let mut ranges: Vec<_> = all.iter().map(range).filter(|r| !r.is_empty()).collect();
+        ranges.sort_by_key(|range| range.start);
+        let overlap =
+            |(one, next): (&std::ops::Range<usize>, &std::ops::Range<usize>)| one.end > next.start;
+        match ranges.iter().zip(ranges.iter().skip(1)).any(overlap) {
+            false => Ok(()),
+            true => Err(CacheError::option(
+                "out",
+                "destinations that share no memory",
+                "two that do",
+            )),
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let (pointer, len) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
+        if pointer.is_null() || len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the exporter keeps `len` writable bytes in C order behind the pointer until the buffer is released, which
+        // is after `self`. Within Rust nobody else has a reference to them: destinations of one gather are checked to be
+        // disjoint, and each is borrowed mutably here. Python code that touches the memory meanwhile breaks the rules that
+        // `CachedDataset.gather` states for `out`.
+        unsafe { std::slice::from_raw_parts_mut(pointer, len) }
+    }
+}
+
+/// Memory of a Python object that Rust reads from.
+struct Held(PyBuffer<u8>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        let (pointer, len) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
+        if pointer.is_null() || len == 0 {
+            return &[];
+        }
+        // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which is after
+        // `self`; that they are adjacent was checked before. Whoever writes to a batch while Arrow reads it breaks the rules
+        // of the buffer protocol.
+        unsafe { std::slice::from_raw_parts(pointer, len) }
+    }
+}
+
+/// Payloads of a batch as one Arrow column of large binary values called `data`, without a copy.
+#[pyfunction]
+pub fn large_binary(
+    values: PyBuffer<u8>,
+    offsets: &Bound<'_, PyAny>,
+) -> PyResult<super::arrow::ArrowTable> {
+    let offsets = PyBuffer::<i64>::get(offsets)?.to_vec(offsets.py())?;
+    let refuse = |fault: &str| PyBufferError::new_err(format!("payloads with {fault}"));
+    if !values.is_c_contiguous() {
+        return Err(refuse("gaps"));
+    }
+    let is_ascending = offsets.is_sorted() && offsets.first().is_some_and(|first| *first >= 0);
+    if !is_ascending {
+        return Err(refuse("offsets that do not ascend"));
+    }
+    let values = Buffer::from(bytes::Bytes::from_owner(Held(values)));
+    let offsets = OffsetBuffer::new(offsets.into());
+    let array = LargeBinaryArray::try_new(offsets, values, None);
+    let batch =
+        array.and_then(|array| RecordBatch::try_from_iter([("data", Arc::new(array) as ArrayRef)]));
+    let batch = batch.map_err(|error| refuse(&error.to_string()))?;
+    Ok(super::arrow::ArrowTable::new(batch.schema(), vec![batch]))
 }

@@ -7,9 +7,11 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use super::arrow::{ArrowTable, import};
+use super::batch::NativeBatch;
 use super::batches::BatchIterator;
 use super::buffer::NativeArray;
 use super::errors::to_pyerr;
+use super::gather::gather;
 use super::iterator::SampleIterator;
 use super::sample::SampleBuilder;
 use super::signals::detached;
@@ -18,14 +20,15 @@ use crate::dataset::{
     ActiveRows, BatchOptions, Dataset, Ranks, SampleOptions, SavedState, Share, Weights,
 };
 use crate::error::CacheError;
-use crate::format::schema::Schema;
+use crate::reader::Selection;
 
 /// Open caches and the state of their sampling.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct CachedDataset {
     inner: Dataset,
     builder: Arc<SampleBuilder>,
-    schema: Arc<Schema>,
+    /// Whole payloads.
+    whole: Selection,
 }
 
 impl CachedDataset {
@@ -36,13 +39,24 @@ impl CachedDataset {
     }
 
     fn wrap(py: Python<'_>, inner: Dataset) -> PyResult<Self> {
-        let schema = Arc::new(inner.schema().map_err(to_pyerr)?);
-        let builder = Arc::new(SampleBuilder::new(py, &schema)?);
+        let schema = inner.schema().map_err(to_pyerr)?;
+        let payload = inner.payload().map_err(to_pyerr)?;
+        let builder = Arc::new(SampleBuilder::new(py, &schema, payload.as_ref())?);
         Ok(Self {
             inner,
             builder,
-            schema,
+            whole: Selection::all(payload),
         })
+    }
+
+    /// Whole payloads, or those fields of them that `fields` names; the writer of the list has checked the names.
+    fn selection(&self, fields: Option<Vec<String>>) -> PyResult<Selection> {
+        let Some(fields) = fields else {
+            return Ok(self.whole.clone());
+        };
+        self.inner
+            .selection(|name| fields.iter().any(|field| field == name))
+            .map_err(to_pyerr)
     }
 }
 
@@ -89,14 +103,17 @@ impl CachedDataset {
         self.start_samples(py, options)
     }
 
-    /// Batches of this rank: those after the first `skip`, and of these every `step`-th; `epochs=None` never ends.
-    #[pyo3(signature = (batch_size, remainder, epochs, skip = 0, step = 1))]
+    /// Batches of this rank, each made by `build` of its native parts: those after the first `skip`, and of these every `step`-th; `epochs=None` never ends.
+    #[pyo3(signature = (build, batch_size, remainder, epochs, fields = None, skip = 0, step = 1))]
+    #[expect(clippy::too_many_arguments, reason = "Python names most of them")]
     fn batches(
         &self,
         py: Python<'_>,
+        build: Py<PyAny>,
         batch_size: &Bound<'_, PyAny>,
         remainder: &str,
         epochs: Option<&Bound<'_, PyAny>>,
+        fields: Option<Vec<String>>,
         skip: u64,
         step: u64,
     ) -> PyResult<BatchIterator> {
@@ -111,10 +128,53 @@ impl CachedDataset {
             rank,
             world_size,
         };
+        let selection = self.selection(fields)?;
         let stream = py
-            .detach(|| self.inner.batches(options))
+            .detach(|| self.inner.batches(options, selection))
             .map_err(to_pyerr)?;
-        Ok(BatchIterator::new(stream, Arc::clone(&self.schema)))
+        Ok(BatchIterator::new(stream, build))
+    }
+
+    /// Samples of rows, given as a contiguous array of i64 or u64, into new memory or into `out`, one writable buffer per
+    /// field.
+    #[pyo3(signature = (rows, fields = None, out = None))]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        fields: Option<Vec<String>>,
+        out: Option<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<NativeBatch> {
+        match fields {
+            None => gather(py, &self.inner, &self.whole, rows, out),
+            Some(_) => gather(py, &self.inner, &self.selection(fields)?, rows, out),
+        }
+    }
+
+    /// Active rows (u64) of the samples that one-column tables name together.
+    fn rows_of(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<NativeArray> {
+        let batches = import(&columns)?;
+        py.detach(|| self.inner.rows_of(batches))
+            .map(NativeArray::from_u64)
+            .map_err(to_pyerr)
+    }
+
+    /// Names of the metadata columns, in name order.
+    fn metadata_columns(&self) -> PyResult<Vec<String>> {
+        let schema = self.inner.schema().map_err(to_pyerr)?;
+        let columns = schema.columns().iter();
+        Ok(columns.map(|column| column.name.clone()).collect())
+    }
+
+    /// Name, type and shape of each payload field, in the order of gathered columns; `None` if payloads are plain bytes.
+    fn payload_fields(&self) -> PyResult<Option<Vec<(String, String, Vec<Option<u64>>)>>> {
+        let payload = self.inner.payload().map_err(to_pyerr)?;
+        Ok(payload.map(|payload| {
+            let fields = payload.fields().iter();
+            fields
+                .map(|field| (field.name.clone(), field.dtype.name(), field.shape.clone()))
+                .collect()
+        }))
     }
 
     /// The sample of one row; a negative row counts from the end.

@@ -73,12 +73,14 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
         CacheError::SchemaMismatch {
             path,
             first_path,
+            subject,
             column,
             expected,
             found,
         } => {
             fields.set_item("path", path)?;
             fields.set_item("first_path", first_path)?;
+            fields.set_item("subject", subject)?;
             fields.set_item("column", column)?;
             fields.set_item("expected", expected)?;
             fields.set_item("found", found)?;
@@ -111,6 +113,19 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
         } => {
             fields.set_item("row", row)?;
             fields.set_item("column", column)?;
+            fields.set_item("expected", expected)?;
+            fields.set_item("found", found)?;
+            "SampleError"
+        }
+        CacheError::PayloadField {
+            row,
+            field,
+            expected,
+            found,
+            ..
+        } => {
+            fields.set_item("row", row)?;
+            fields.set_item("field", field)?;
             fields.set_item("expected", expected)?;
             fields.set_item("found", found)?;
             "SampleError"

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
 
+use super::fields::{Fields, as_fields};
 use super::payload::with_payload;
 use super::source::type_name;
 use crate::error::CacheError;
@@ -41,7 +42,17 @@ pub struct Ingest<'py> {
     cache_input: Bound<'py, PyAny>,
     /// Column names as dictionary keys, in column order; none before the first sample.
     keys: Option<Vec<Bound<'py, PyString>>>,
+    /// What payloads are; none before the first sample.
+    payloads: Option<Payloads<'py>>,
     scalars: Scalars<'py>,
+}
+
+/// What the payloads of one source are.
+enum Payloads<'py> {
+    /// Opaque bytes.
+    Plain,
+    /// Mappings of fields.
+    Typed(Fields<'py>),
 }
 
 /// The scalar types of NumPy that are taken, and one that only looks like them; none while NumPy is not loaded.
@@ -56,6 +67,10 @@ impl<'py> Ingest<'py> {
         Ok(Self {
             cache_input,
             keys: writer.columns().map(|names| keys(py, names)),
+            payloads: match writer.payload() {
+                Some(schema) => Some(Payloads::Typed(Fields::new(py, schema.clone(), true)?)),
+                None => None,
+            },
             scalars: Scalars { taken: None },
         })
     }
@@ -70,7 +85,7 @@ impl<'py> Ingest<'py> {
         let (data, metadata) = self.split(item, row)?;
         let metadata = as_dict(&metadata, row)?;
         if self.keys.is_none() {
-            writer.set_columns(names(&metadata, row)?)?;
+            writer.set_columns(names(&metadata, "metadata", row)?)?;
         }
         let keys = self
             .keys
@@ -86,14 +101,30 @@ impl<'py> Ingest<'py> {
             }
         }
         let scalars = &mut self.scalars;
-        with_payload(&data, row, |payload| {
-            writer.push(payload, |sample| {
-                let pairs = keys.iter().zip(&values);
-                pairs
-                    .into_iter()
-                    .try_for_each(|(key, value)| set(sample, key, value, row, scalars))
-            })
-        })
+        let payloads = match &mut self.payloads {
+            Some(payloads) => payloads,
+            none => none.insert(Payloads::first(&data, writer)?),
+        };
+        let fill = |sample: &mut Row<'_>| {
+            let pairs = keys.iter().zip(&values);
+            pairs
+                .into_iter()
+                .try_for_each(|(key, value)| set(sample, key, value, row, scalars))
+        };
+        match payloads {
+            Payloads::Plain => with_payload(&data, row, |payload| writer.push(payload, fill)),
+            Payloads::Typed(fields) => match as_fields(&data)? {
+                Some(data) => writer.push_with(|out| fields.append(&data, row, out), fill),
+                None => {
+                    let found = type_name(&data);
+                    let fault = format!(
+                        "data is of type {found}, expected a mapping of payload fields, as {}",
+                        fields.origin()
+                    );
+                    Err(sample(row, fault))
+                }
+            },
+        }
     }
 
     /// Payload and metadata of an item.
@@ -126,15 +157,33 @@ impl<'py> Ingest<'py> {
     }
 }
 
+impl<'py> Payloads<'py> {
+    /// What the payload of the first sample shows.
+    fn first(data: &Bound<'py, PyAny>, writer: &mut CacheWriter) -> Result<Self, Fault> {
+        match as_fields(data)? {
+            None => Ok(Self::Plain),
+            Some(fields) => {
+                let schema = Fields::infer(&fields)?;
+                writer.set_payload(schema.clone())?;
+                Ok(Self::Typed(Fields::new(data.py(), schema, false)?))
+            }
+        }
+    }
+}
+
 /// The error for a sample that is no sample.
 pub fn sample(row: u64, fault: String) -> Fault {
     Fault::Core(CacheError::Sample { row, fault })
 }
 
-fn keys<'py>(py: Python<'py>, names: &[String]) -> Vec<Bound<'py, PyString>> {
+/// Names as dictionary keys.
+pub fn keys<'py>(
+    py: Python<'py>,
+    names: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Vec<Bound<'py, PyString>> {
+    let names = names.into_iter();
     names
-        .iter()
-        .map(|name| PyString::intern(py, name))
+        .map(|name| PyString::intern(py, name.as_ref()))
         .collect()
 }
 
@@ -155,27 +204,24 @@ fn as_dict<'py>(metadata: &Bound<'py, PyAny>, row: u64) -> Result<Bound<'py, PyD
     Ok(dict)
 }
 
-/// The keys of a dictionary, which must be text.
-fn names(metadata: &Bound<'_, PyDict>, row: u64) -> Result<Vec<String>, Fault> {
+/// The keys of a dictionary of `what`, which must be text.
+pub fn names(dict: &Bound<'_, PyDict>, what: &str, row: u64) -> Result<Vec<String>, Fault> {
     let name = |key: Bound<'_, PyAny>| match key.cast::<PyString>().map(|key| key.to_str()) {
         Ok(Ok(name)) => Ok(name.to_owned()),
         Ok(Err(_)) => Err(sample(
             row,
-            format!("metadata key {key:?} is not valid Unicode"),
+            format!("{what} key {key:?} is not valid Unicode"),
         )),
         Err(_) => Err(sample(
             row,
-            format!(
-                "a metadata key is of type {}, expected str",
-                type_name(&key)
-            ),
+            format!("a {what} key is of type {}, expected str", type_name(&key)),
         )),
     };
-    metadata.keys().iter().map(name).collect()
+    dict.keys().iter().map(name).collect()
 }
 
 fn key_fault(writer: &CacheWriter, metadata: &Bound<'_, PyDict>) -> Fault {
-    match names(metadata, writer.rows()) {
+    match names(metadata, "metadata", writer.rows()) {
         Ok(found) => {
             let found: Vec<&str> = found.iter().map(String::as_str).collect();
             Fault::Core(writer.key_fault(&found))

@@ -1,11 +1,15 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
+mod arrays;
 mod arrow;
+mod batch;
 mod batches;
 mod buffer;
 mod dataset;
 mod errors;
+mod fields;
 mod fork;
+mod gather;
 mod ingest;
 mod iterator;
 mod options;
@@ -25,9 +29,11 @@ mod _dataset_rt {
     #[pymodule_export]
     use super::arrow::ArrowTable;
     #[pymodule_export]
-    use super::batches::{BatchIterator, BatchMetadata};
+    use super::batch::NativeBatch;
     #[pymodule_export]
-    use super::buffer::NativeArray;
+    use super::batches::BatchIterator;
+    #[pymodule_export]
+    use super::buffer::{NativeArray, large_binary};
     #[pymodule_export]
     use super::dataset::CachedDataset;
     #[pymodule_export]

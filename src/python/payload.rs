@@ -8,7 +8,7 @@
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PyString};
+use pyo3::types::{PyBytes, PyMapping, PyMemoryView, PyString};
 
 use super::ingest::{Fault, sample};
 use super::source::type_name;
@@ -29,9 +29,12 @@ pub fn with_payload<T>(
         if let Some(copy) = copied(data)? {
             return take(copy.as_bytes());
         }
-        let advice = match data.is_instance_of::<PyString>() {
-            true => "; encode text to bytes first",
-            false => "",
+        let advice = if data.is_instance_of::<PyString>() {
+            "; encode text to bytes first"
+        } else if data.cast::<PyMapping>().is_ok() {
+            ", as the first sample gave; a source gives plain bytes or mappings of fields, not both"
+        } else {
+            ""
         };
         let found = type_name(data);
         return Err(sample(
@@ -51,9 +54,16 @@ pub fn with_payload<T>(
             "data is a buffer of Python objects, expected plain bytes".to_owned(),
         ));
     }
+    buffer_bytes(&buffer, take)
+}
+
+/// Gives the bytes of a buffer in C order to `take`.
+///
+/// `take` must copy them before it runs Python code.
+pub fn buffer_bytes<T>(buffer: &PyUntypedBuffer, take: impl FnOnce(&[u8]) -> T) -> T {
     let len = buffer.len_bytes();
     let pointer = buffer.buf_ptr().cast::<u8>().cast_const();
-    if len == 0 || pointer.is_null() {
+    if len == 0 || pointer.is_null() || !buffer.is_c_contiguous() {
         return take(&[]);
     }
     // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which is after

@@ -5,26 +5,35 @@
     reason = "a named tuple is filled directly: calling its class costs a fifth of the whole sample"
 )]
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PySystemError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 
+use super::arrays::FieldBuilder;
 use crate::format::columns::Value;
+use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::reader::Sample;
 
-/// What all samples of a dataset share: the class, and one string object per metadata column.
-#[derive(Debug)]
+/// What all samples of a dataset share: the class, one string object per metadata column, and what payload fields are
+/// built of.
 pub struct SampleBuilder {
     class: Py<PyType>,
     keys: Vec<Py<PyString>>,
+    fields: Option<FieldBuilder>,
 }
 
 impl SampleBuilder {
-    /// A builder for samples of this schema.
-    pub fn new(py: Python<'_>, schema: &Schema) -> PyResult<Self> {
+    /// A builder for samples of these schemas.
+    pub fn new(
+        py: Python<'_>,
+        schema: &Schema,
+        payload: Option<&Arc<PayloadSchema>>,
+    ) -> PyResult<Self> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let class = CLASS.import(py, "dataset_rt.records", "CachedSample")?;
         if !class.is_subclass_of::<PyTuple>()? {
@@ -40,6 +49,7 @@ impl SampleBuilder {
         Ok(Self {
             class: class.clone().unbind(),
             keys,
+            fields: payload.map(|payload| FieldBuilder::new(py, payload)),
         })
     }
 
@@ -56,10 +66,14 @@ impl SampleBuilder {
             }
         }
         let reference = sample.reference;
+        let data = match &self.fields {
+            None => PyBytes::new(py, sample.payload).into_any(),
+            Some(fields) => fields.build(py, sample.payload)?,
+        };
         self.tuple(
             py,
             [
-                PyBytes::new(py, sample.payload).into_any(),
+                data,
                 metadata.into_any(),
                 PyInt::new(py, reference.cache).into_any(),
                 PyInt::new(py, reference.sample).into_any(),

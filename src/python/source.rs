@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyMapping, PyString, PyTuple, PyType};
 
 use crate::format::names::check_source_name;
+use crate::format::payload::{Dtype, FieldSpec, PayloadSchema};
 use crate::format::schema::{ColumnSpec, Kind, Schema};
 
 /// A usable source.
@@ -18,6 +19,8 @@ pub struct Source<'py> {
     pub version: Option<String>,
     /// Declared metadata columns.
     pub schema: Option<Schema>,
+    /// Declared payload fields.
+    pub payload: Option<PayloadSchema>,
 }
 
 /// A source that cannot be used: what to call it, and why.
@@ -81,10 +84,13 @@ impl<'py> Source<'py> {
         let version =
             attribute(&object, "version").map_err(raised("its version cannot be read"))?;
         let schema = attribute(&object, "schema").map_err(raised("its schema cannot be read"))?;
+        let payload = attribute(&object, "payload_schema")
+            .map_err(raised("its payload_schema cannot be read"))?;
         Ok(Self {
             name: name.to_owned(),
             version: version.map(|value| version_text(&value)).transpose()?,
             schema: schema.map(|value| declared(&value)).transpose()?,
+            payload: payload.map(|value| declared_fields(&value)).transpose()?,
             object,
         })
     }
@@ -111,6 +117,50 @@ fn version_text<'py>(value: &Bound<'py, PyAny>) -> Result<String, Fault<'py>> {
     }
     let read = value.str().and_then(|text| Ok(text.to_str()?.to_owned()));
     read.map_err(|exception| Fault::Raised("its version cannot be read", exception, value.py()))
+}
+
+fn declared_fields<'py>(value: &Bound<'py, PyAny>) -> Result<PayloadSchema, Fault<'py>> {
+    let py = value.py();
+    let raised = |exception| Fault::Raised("its payload_schema cannot be read", exception, py);
+    let Ok(mapping) = value.cast::<PyMapping>() else {
+        return Err(Fault::Found(format!(
+            "its payload_schema is of type {}, expected a mapping from field name to (dtype, shape)",
+            type_name(value)
+        )));
+    };
+    let module = py.import("dataset_rt.fields").map_err(raised)?;
+    let refused = module.getattr("RefusedError").map_err(raised)?;
+    let mut fields = Vec::new();
+    for item in mapping.items().map_err(raised)?.iter() {
+        let (name, field): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+            item.extract().map_err(raised)?;
+        let Ok(name) = name.cast::<PyString>() else {
+            return Err(Fault::Found(format!(
+                "its payload_schema has a field name of type {}, expected str",
+                type_name(&name)
+            )));
+        };
+        let name = name.to_str().map_err(raised)?.to_owned();
+        let read = module.call_method1("declared", (field,));
+        let (dtype, shape): (String, Vec<Option<u64>>) = match read {
+            Ok(read) => read.extract().map_err(raised)?,
+            Err(exception) if exception.is_instance(py, &refused) => {
+                let found = exception.value(py);
+                return Err(Fault::Found(format!(
+                    "its payload_schema declares field `{name}` as {found}"
+                )));
+            }
+            Err(exception) => return Err(raised(exception)),
+        };
+        let Some(dtype) = Dtype::from_name(&dtype) else {
+            return Err(Fault::Found(format!(
+                "its payload_schema declares field `{name}` as dtype {dtype}, which is not stored; view it as uint8"
+            )));
+        };
+        fields.push(FieldSpec { name, dtype, shape });
+    }
+    PayloadSchema::new(fields)
+        .map_err(|fault| Fault::Found(format!("its payload_schema has {fault}")))
 }
 
 fn declared<'py>(value: &Bound<'py, PyAny>) -> Result<Schema, Fault<'py>> {

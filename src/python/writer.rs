@@ -216,6 +216,7 @@ impl Job {
             name: &source.name,
             options: self.options,
             schema: source.schema.clone(),
+            payload: source.payload.clone(),
             source_version: source.version.clone(),
             lock,
             profile: Arc::clone(&self.profile),

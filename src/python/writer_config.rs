@@ -38,6 +38,8 @@ struct Json {
 struct CompressionJson {
     algo: Algorithm,
     ratio: f64,
+    level: i64,
+    dictionary_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +66,10 @@ pub fn parse(json: &str) -> Result<Config> {
                 algo: json.shard_compression.algo,
                 ratio: json.shard_compression.ratio,
             },
+        )?
+        .with_zstd(
+            json.shard_compression.level,
+            json.shard_compression.dictionary_bytes,
         )?,
         show_progress: json.show_progress,
         validate_cache: json.validate_cache,

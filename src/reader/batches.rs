@@ -1,64 +1,105 @@
-//! Whole batches in order: each run is one batch, loaded by one worker into one buffer.
+//! Whole batches in order: each run is one batch, gathered by one worker into memory of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ReaderOptions;
-use super::chunk::Chunk;
-use super::loader::{Loader, Placement};
-use super::pipeline::{Pipeline, Run};
-use crate::error::Result;
-use crate::limits::RUNS_MAX;
+use super::gather::{Column, Gatherer, Selection};
+use super::pipeline::{Load, Pipeline, Run};
+use crate::error::{CacheError, Result};
+use crate::limits::{BATCH_BYTES_AHEAD_MAX, RUNS_MAX};
 use crate::store::cache::Cache;
+use crate::types::SampleRef;
+
+/// Samples and the columns gathered for them.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The samples in order.
+    pub samples: Vec<SampleRef>,
+    /// One column per chosen field.
+    pub columns: Vec<Column>,
+}
 
 /// Batches, loaded ahead by worker threads. Dropping it stops them.
 pub struct BatchReader {
     runs: Box<dyn Iterator<Item = Result<Run>> + Send>,
-    pipeline: Pipeline,
+    pipeline: Pipeline<Loaded>,
+}
+
+/// What a worker needs for batches.
+struct BatchLoader {
+    gatherer: Gatherer,
+    selection: Arc<Selection>,
+}
+
+impl Load for BatchLoader {
+    type Loaded = Loaded;
+
+    fn load(
+        &mut self,
+        samples: Vec<SampleRef>,
+        loaded: &mut Loaded,
+        stop: &AtomicBool,
+    ) -> Result<Vec<SampleRef>> {
+        let mut interrupt = || match stop.load(Ordering::Relaxed) {
+            true => Err(CacheError::Interrupted),
+            false => Ok(()),
+        };
+        loaded.columns = self
+            .gatherer
+            .gather(&samples, &self.selection, 1, &mut interrupt)?;
+        loaded.samples = samples;
+        Ok(Vec::new())
+    }
 }
 
 impl BatchReader {
-    /// Starts loading `runs`, one batch each. At most `prefetch_size` samples are in flight, in at most [`RUNS_MAX`]
-    /// batches; but always one batch more than there are workers.
+    /// Starts loading `runs`, one batch of up to `batch_size` samples each, with a gatherer from `gatherer` per worker. At
+    /// most `prefetch_size` samples are in flight, but always one batch more than there are workers; and no more than
+    /// [`BATCH_BYTES_AHEAD_MAX`] bytes by the mean sample of the caches, but always one batch.
     ///
     /// # Errors
-    /// [`crate::error::CacheError::Option`] for an option outside its range.
+    /// [`CacheError::Option`] for an option outside its range.
     pub fn start(
         runs: Box<dyn Iterator<Item = Result<Run>> + Send>,
         batch_size: usize,
-        caches: &Arc<[Arc<Cache>]>,
+        selection: Selection,
+        caches: &[Arc<Cache>],
         options: ReaderOptions,
+        gatherer: impl Fn() -> Gatherer,
     ) -> Result<Self> {
         options.check()?;
-        let depth = (options.prefetch_size / batch_size.max(1))
+        let by_samples = (options.prefetch_size / batch_size.max(1))
             .min(RUNS_MAX)
             .max(options.num_workers + 1);
-        let loader = || {
-            Loader::new(
-                Arc::clone(caches),
-                options.io,
-                options.verify,
-                Placement::InChunk,
-            )
-            .among(options.num_workers)
+        let batch_bytes = mean_sample_bytes(caches).saturating_mul(batch_size as u64);
+        let by_bytes = BATCH_BYTES_AHEAD_MAX / batch_bytes.max(1);
+        let depth = by_samples
+            .min(usize::try_from(by_bytes).unwrap_or(usize::MAX))
+            .max(1);
+        let selection = Arc::new(selection);
+        let loader = || BatchLoader {
+            gatherer: gatherer(),
+            selection: Arc::clone(&selection),
         };
         let mut reader = Self {
             runs,
-            pipeline: Pipeline::start(options.num_workers, depth, loader)?,
+            pipeline: Pipeline::start(options.num_workers.min(depth), depth, loader)?,
         };
         reader.schedule()?;
         Ok(reader)
     }
 
-    /// The next batch in order, or `None` after the last; its payloads lie beside each other in one buffer.
+    /// The next batch in order, or `None` after the last.
     ///
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.
     ///
     /// # Errors
-    /// As [`Loader::load`] for the first sample of the batch that cannot be read, and whatever `interrupt` returns.
+    /// As [`Gatherer::gather`] for the first batch that cannot be read, and whatever `interrupt` returns.
     pub fn next_batch(
         &mut self,
         interrupt: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<Chunk>> {
+    ) -> Result<Option<Loaded>> {
         self.schedule()?;
         if !self.pipeline.is_waiting() {
             self.pipeline.close();
@@ -70,11 +111,11 @@ impl BatchReader {
                 self.close();
                 Err(failure)
             }
-            None => Ok(Some(outcome.chunk)),
+            None => Ok(Some(outcome.loaded)),
         }
     }
 
-    /// Stops the workers and waits for them: each finishes at most the record it is reading.
+    /// Stops the workers and waits for them: each finishes at most the batch it is reading.
     pub fn close(&mut self) {
         self.pipeline.close();
     }
@@ -86,4 +127,16 @@ impl BatchReader {
         }
         Ok(())
     }
+}
+
+/// Mean length of a payload over all caches, in bytes, by their manifests.
+fn mean_sample_bytes(caches: &[Arc<Cache>]) -> u64 {
+    let (mut bytes, mut samples) = (0_u64, 0_u64);
+    for cache in caches {
+        samples = samples.saturating_add(cache.len());
+        for shard in &cache.manifest().shards {
+            bytes = bytes.saturating_add(shard.uncompressed_byte_len);
+        }
+    }
+    bytes / samples.max(1)
 }

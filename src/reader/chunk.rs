@@ -71,12 +71,7 @@ impl Chunk {
     /// Sample number `position`.
     pub fn get(&self, position: usize) -> Option<Sample<'_>> {
         let reference = *self.samples.get(position)?;
-        let payload = match *self.payloads.get(position)? {
-            Payload::Held { start, end } => self.bytes.get(start..end)?,
-            Payload::Mapped { shard, start, end } => {
-                self.shards.get(shard)?.memory()?.get(start..end)?
-            }
-        };
+        let payload = self.bytes_of(*self.payloads.get(position)?)?;
         Some(Sample {
             reference,
             payload,
@@ -85,32 +80,19 @@ impl Chunk {
         })
     }
 
+    /// The bytes of a payload that this chunk holds.
+    pub(super) fn bytes_of(&self, payload: Payload) -> Option<&[u8]> {
+        match payload {
+            Payload::Held { start, end } => self.bytes.get(start..end),
+            Payload::Mapped { shard, start, end } => {
+                self.shards.get(shard)?.memory()?.get(start..end)
+            }
+        }
+    }
+
     /// The samples in order.
     pub fn samples(&self) -> &[SampleRef] {
         &self.samples
-    }
-
-    /// Where each payload starts in the buffer, and where the last one ends; `None` unless all lie there one after the
-    /// other.
-    pub fn offsets(&self) -> Option<Vec<i64>> {
-        let mut offsets = Vec::with_capacity(self.payloads.len() + 1);
-        let mut next = 0;
-        for payload in &self.payloads {
-            match *payload {
-                Payload::Held { start, end } if start == next => {
-                    offsets.push(i64::try_from(start).ok()?);
-                    next = end;
-                }
-                _ => return None,
-            }
-        }
-        offsets.push(i64::try_from(next).ok()?);
-        Some(offsets)
-    }
-
-    /// The buffer and the decoded metadata.
-    pub fn into_parts(self) -> (Vec<u8>, Rows) {
-        (self.bytes, self.rows)
     }
 
     /// Sum of the payload lengths, in bytes.
@@ -141,16 +123,14 @@ impl Chunk {
         &mut self.rows
     }
 
-    /// Room for a payload of `len` bytes at the end of the buffer, which `fill` writes.
+    /// A payload that `fill` appends to the buffer.
     pub(super) fn hold<E>(
         &mut self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Payload, E> {
         let start = self.bytes.len();
-        let end = start + len;
-        self.bytes.resize(end, 0);
-        fill(self.bytes.get_mut(start..end).unwrap_or_default())?;
+        fill(&mut self.bytes)?;
+        let end = self.bytes.len();
         Ok(Payload::Held { start, end })
     }
 

@@ -1,12 +1,15 @@
 //! Reads one record: where it lies, its bytes, their checksum, its metadata and its payload.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::chunk::Chunk;
 use super::files::{ShardFiles, TableFiles};
+use super::pipeline::Load;
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Algorithm, payload_len, restore_into};
-use crate::format::{envelope, index::IndexRow};
+use crate::format::compression::{Decoder, payload_len, plain};
+use crate::format::envelope;
+use crate::format::payload::FieldPlace;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::store::cache::Cache;
 use crate::types::{Io, SampleRef, Verify};
@@ -15,39 +18,34 @@ use crate::types::{Io, SampleRef, Verify};
 /// all over the file.
 const COPY_MAX: usize = 4096;
 
-/// Where the payloads of a chunk lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// Large plain ones where the file is mapped, the others in the chunk's buffer.
-    InFile,
-    /// All in the chunk's buffer, one after the other.
-    InChunk,
-}
-
 /// Loads samples of open caches into chunks. Each thread has its own.
 #[derive(Debug)]
 pub struct Loader {
     caches: Arc<[Arc<Cache>]>,
     verify: Verify,
-    placement: Placement,
     io: Io,
     tables: TableFiles,
     shards: ShardFiles,
     scratch: Vec<u8>,
+    extents: Vec<u64>,
+    places: Vec<FieldPlace>,
+    decoder: Decoder,
 }
 
 impl Loader {
     /// A loader for `caches` that verifies as `verify` says. `io` is [`Io::Pread`] if any of them is read that way, and
     /// limits the files held open.
-    pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify, placement: Placement) -> Self {
+    pub fn new(caches: Arc<[Arc<Cache>]>, io: Io, verify: Verify) -> Self {
         Self {
             caches,
             verify,
-            placement,
             tables: TableFiles::new(io, 1),
             shards: ShardFiles::new(io, 1),
             io,
             scratch: Vec::new(),
+            extents: Vec::new(),
+            places: Vec::new(),
+            decoder: Decoder::default(),
         }
     }
 
@@ -65,7 +63,7 @@ impl Loader {
     /// # Errors
     /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] naming file, sample and byte for whatever cannot be
     /// trusted; [`CacheError::Io`] if reading fails.
-    pub fn load(&mut self, sample: SampleRef, chunk: &mut Chunk) -> Result<()> {
+    pub fn append(&mut self, sample: SampleRef, chunk: &mut Chunk) -> Result<()> {
         let position = sample.cache as usize;
         let cache = self.caches.get(position).ok_or(CacheError::OutOfRange {
             index: i128::from(sample.cache),
@@ -87,31 +85,33 @@ impl Loader {
             found,
         };
         let (json, stored) = envelope::split(record).map_err(fault)?;
+        let algorithm = cache.algorithm(row.shard);
         let schema = &cache.manifest().metadata_schema;
         chunk.set_width(schema.columns().len());
         let before = chunk.before();
-        let held = match compression(cache, row) {
-            Algorithm::None
-                if self.placement == Placement::InFile
-                    && stored.len() > COPY_MAX
-                    && shard.memory().is_some() =>
-            {
+        let held = match plain(algorithm, stored) {
+            Some(payload) if payload.len() > COPY_MAX && shard.memory().is_some() => {
                 let end = usize::try_from(row.offset + row.byte_len)
                     .map_err(|_| CacheError::internal("a mapped record beyond memory"))?;
-                Ok(chunk.map(shard, end - stored.len(), end))
+                Ok(chunk.map(shard, end - payload.len(), end))
             }
-            Algorithm::None => Ok(chunk.hold_copy(stored)),
-            algorithm => {
+            Some(payload) => Ok(chunk.hold_copy(payload)),
+            None => {
                 let len = payload_len(algorithm, stored).map_err(fault)?;
                 if len as u64 > PAYLOAD_BYTES_MAX {
                     return Err(fault(format!(
                         "a payload of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
                     )));
                 }
-                chunk.hold(len, |out| restore_into(algorithm, stored, out))
+                let (decoder, dictionary) = (&mut self.decoder, cache.dictionary()?);
+                chunk.hold(|out| decoder.append(algorithm, dictionary, stored, out))
             }
         };
         let completed = held.and_then(|payload| {
+            if let Some(fields) = &cache.manifest().payload {
+                let bytes = chunk.bytes_of(payload).unwrap_or_default();
+                fields.split(bytes, &mut self.extents, &mut self.places)?;
+            }
             chunk.rows().push(schema, json)?;
             Ok(payload)
         });
@@ -128,9 +128,21 @@ impl Loader {
     }
 }
 
-fn compression(cache: &Cache, row: IndexRow) -> Algorithm {
-    let shard = usize::try_from(row.shard)
-        .ok()
-        .and_then(|shard| cache.manifest().shards.get(shard));
-    shard.map_or(Algorithm::None, |shard| shard.compression.algo)
+impl Load for Loader {
+    type Loaded = Chunk;
+
+    fn load(
+        &mut self,
+        samples: Vec<SampleRef>,
+        chunk: &mut Chunk,
+        stop: &AtomicBool,
+    ) -> Result<Vec<SampleRef>> {
+        for sample in &samples {
+            if stop.load(Ordering::Relaxed) {
+                return Err(CacheError::Interrupted);
+            }
+            self.append(*sample, chunk)?;
+        }
+        Ok(samples)
+    }
 }

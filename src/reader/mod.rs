@@ -5,14 +5,16 @@
 mod batches;
 mod chunk;
 mod files;
+mod gather;
 mod loader;
 mod options;
 mod pipeline;
 mod samples;
 
-pub use batches::BatchReader;
+pub use batches::{BatchReader, Loaded as LoadedBatch};
 pub use chunk::{Chunk, Sample};
-pub use loader::{Loader, Placement};
+pub use gather::{Column, Extent, Gatherer, Measured, Selection};
+pub use loader::Loader;
 pub use options::ReaderOptions;
 pub use pipeline::Run;
 pub use samples::SampleReader;

@@ -1,6 +1,7 @@
-//! Workers, bounded queues and reorder buffer: runs of positions in, chunks out in the order the runs were submitted.
+//! Workers, bounded queues and reorder buffer: runs of positions in, what a worker makes of them out in the order the runs
+//! were submitted.
 //!
-//! Workers take runs in any order and answer with chunks; the consumer puts the chunks back in order. The result queue has
+//! Workers take runs in any order; the consumer puts their answers back in order. The result queue has
 //! room for every run that can be out, so a worker never waits to deliver, and closing the run queue ends them all.
 
 use std::collections::VecDeque;
@@ -10,8 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Plan;
-use super::chunk::Chunk;
-use super::loader::Loader;
 use crate::error::{CacheError, Result};
 use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, spawn};
 use crate::types::SampleRef;
@@ -19,7 +18,7 @@ use crate::types::SampleRef;
 /// How often a waiting consumer looks for an interrupt.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Consecutive positions of a plan, to be loaded into one chunk.
+/// Consecutive positions of a plan, to be loaded together.
 pub struct Run {
     /// The plan that the positions belong to.
     pub plan: Arc<dyn Plan>,
@@ -30,55 +29,76 @@ pub struct Run {
 }
 
 /// What became of a run: the samples before the first failure, and the failure.
-pub struct Outcome {
+pub struct Outcome<T> {
     /// The samples.
-    pub chunk: Chunk,
+    pub loaded: T,
     /// Why the samples end before the run does.
     pub failure: Option<CacheError>,
 }
 
-struct Task {
-    number: u64,
-    run: Run,
-    chunk: Chunk,
+/// What a worker thread does with a run.
+pub trait Load {
+    /// What it makes; may be used again for another run.
+    type Loaded: Default + Send + 'static;
+
+    /// Loads `samples` into `loaded`, which is empty. Gives up soon after `stop` is set.
+    ///
+    /// # Errors
+    /// Why loading ended early; `loaded` then holds the samples before that, or nothing.
+    fn load(
+        &mut self,
+        samples: Vec<SampleRef>,
+        loaded: &mut Self::Loaded,
+        stop: &AtomicBool,
+    ) -> Result<Vec<SampleRef>>;
 }
 
-struct Answer {
+struct Task<T> {
     number: u64,
-    outcome: Outcome,
+    run: Run,
+    loaded: T,
+}
+
+struct Answer<T> {
+    number: u64,
+    outcome: Outcome<T>,
 }
 
 /// The queues of a pipeline, and the threads at their other end.
-struct Queues {
-    tasks: Sender<Task>,
-    answers: Receiver<Answer>,
+struct Queues<T> {
+    tasks: Sender<Task<T>>,
+    answers: Receiver<Answer<T>>,
     workers: Vec<JoinHandle<()>>,
 }
 
 /// Runs on their way through the worker threads. Dropping it stops them.
-pub struct Pipeline {
+pub struct Pipeline<T> {
     /// Number of the next run to submit, and of the next outcome to hand out.
     submitted: u64,
     delivered: u64,
     capacity: u64,
     /// The way to the workers and back, until it is closed.
-    queues: Option<Queues>,
+    queues: Option<Queues<T>>,
     /// Outcomes that came early; the front is number `delivered`.
-    reorder: VecDeque<Option<Outcome>>,
-    recycled: Vec<Chunk>,
+    reorder: VecDeque<Option<Outcome<T>>>,
+    recycled: Vec<T>,
     stop: Arc<AtomicBool>,
     /// The process that the workers live in.
     process: u32,
 }
 
-impl Pipeline {
+impl<T: Default + Send + 'static> Pipeline<T> {
     /// Starts `workers` threads, each with a loader of its own, for at most `capacity` runs at a time.
     ///
     /// # Errors
     /// [`CacheError::Internal`] if the system has no thread left.
-    pub fn start(workers: usize, capacity: usize, loader: impl Fn() -> Loader) -> Result<Self> {
-        let (tasks, task_queue) = bounded::<Task>(capacity);
-        let (answer_queue, answers) = bounded::<Answer>(capacity);
+    pub fn start<L: Load<Loaded = T> + Send + 'static>(
+        workers: usize,
+        capacity: usize,
+        loader: impl Fn() -> L,
+    ) -> Result<Self> {
+        let (tasks, task_queue) = bounded::<Task<T>>(capacity);
+        let (answer_queue, answers) = bounded::<Answer<T>>(capacity);
         let stop = Arc::new(AtomicBool::new(false));
         let mut queues = Queues {
             tasks,
@@ -89,7 +109,7 @@ impl Pipeline {
             let worker = Worker {
                 loader: loader(),
                 stop: Arc::clone(&stop),
-                references: Vec::new(),
+                samples: Vec::new(),
             };
             let (tasks, answers) = (task_queue.clone(), answer_queue.clone());
             queues
@@ -120,11 +140,10 @@ impl Pipeline {
 
     /// Submits a run; only while [`Pipeline::has_room`].
     pub fn submit(&mut self, run: Run) -> Result<()> {
-        let chunk = self.recycled.pop().unwrap_or_default();
         let task = Task {
             number: self.submitted,
             run,
-            chunk,
+            loaded: self.recycled.pop().unwrap_or_default(),
         };
         let sent = self
             .queues
@@ -139,16 +158,15 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes back a chunk that was consumed, to use its memory again.
-    pub fn recycle(&mut self, mut chunk: Chunk) {
-        chunk.clear();
-        self.recycled.push(chunk);
+    /// Takes back what was consumed, emptied, to use its memory again.
+    pub fn recycle(&mut self, emptied: T) {
+        self.recycled.push(emptied);
     }
 
     /// The outcome of the next run in order; only while [`Pipeline::is_waiting`].
     ///
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.
-    pub fn next(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<Outcome> {
+    pub fn next(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<Outcome<T>> {
         loop {
             if let Some(front) = self.reorder.front_mut().and_then(Option::take) {
                 self.reorder.pop_front();
@@ -179,7 +197,9 @@ impl Pipeline {
             }
         }
     }
+}
 
+impl<T> Pipeline<T> {
     /// Stops the workers and waits for them: each finishes at most the record it is reading.
     ///
     /// In a forked child there are no workers to stop, and what they had locked stays locked: all of it is left alone.
@@ -207,20 +227,20 @@ impl Pipeline {
     }
 }
 
-impl Drop for Pipeline {
+impl<T> Drop for Pipeline<T> {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-struct Worker {
-    loader: Loader,
+struct Worker<L> {
+    loader: L,
     stop: Arc<AtomicBool>,
-    references: Vec<SampleRef>,
+    samples: Vec<SampleRef>,
 }
 
-impl Worker {
-    fn run(mut self, tasks: &Receiver<Task>, answers: &Sender<Answer>) {
+impl<L: Load> Worker<L> {
+    fn run(mut self, tasks: &Receiver<Task<L::Loaded>>, answers: &Sender<Answer<L::Loaded>>) {
         while let Ok(task) = tasks.recv() {
             if self.stop.load(Ordering::Relaxed) {
                 return;
@@ -228,32 +248,23 @@ impl Worker {
             let Task {
                 number,
                 run,
-                mut chunk,
+                mut loaded,
             } = task;
-            let loaded = catch_unwind(AssertUnwindSafe(|| self.load(&run, &mut chunk)));
-            let failure = loaded
+            let done = catch_unwind(AssertUnwindSafe(|| self.load(&run, &mut loaded)));
+            let failure = done
                 .unwrap_or_else(|_| Err(CacheError::internal("a reader thread panicked")))
                 .err();
-            if answers
-                .send(Answer {
-                    number,
-                    outcome: Outcome { chunk, failure },
-                })
-                .is_err()
-            {
+            let outcome = Outcome { loaded, failure };
+            if answers.send(Answer { number, outcome }).is_err() {
                 return;
             }
         }
     }
 
-    fn load(&mut self, run: &Run, chunk: &mut Chunk) -> Result<()> {
-        run.plan.fill(run.start, run.count, &mut self.references)?;
-        for reference in &self.references {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(CacheError::Interrupted);
-            }
-            self.loader.load(*reference, chunk)?;
-        }
+    fn load(&mut self, run: &Run, loaded: &mut L::Loaded) -> Result<()> {
+        let mut samples = std::mem::take(&mut self.samples);
+        run.plan.fill(run.start, run.count, &mut samples)?;
+        self.samples = self.loader.load(samples, loaded, &self.stop)?;
         Ok(())
     }
 }

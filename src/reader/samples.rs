@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::chunk::Chunk;
-use super::loader::{Loader, Placement};
+use super::loader::Loader;
 use super::pipeline::{Pipeline, Run};
 use super::{Plan, ReaderOptions};
 use crate::error::{CacheError, Result};
@@ -22,7 +22,7 @@ pub struct SampleReader {
     held: usize,
     in_flight: usize,
     run_len: usize,
-    pipeline: Pipeline,
+    pipeline: Pipeline<Chunk>,
     failure: Option<CacheError>,
 }
 
@@ -40,15 +40,7 @@ impl SampleReader {
         let workers = usize::try_from(plan.len())
             .unwrap_or(usize::MAX)
             .min(options.num_workers);
-        let loader = || {
-            Loader::new(
-                Arc::clone(caches),
-                options.io,
-                options.verify,
-                Placement::InFile,
-            )
-            .among(workers)
-        };
+        let loader = || Loader::new(Arc::clone(caches), options.io, options.verify).among(workers);
         let mut reader = Self {
             plan,
             prefetch_size: options.prefetch_size,
@@ -70,7 +62,7 @@ impl SampleReader {
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.
     ///
     /// # Errors
-    /// As [`Loader::load`], and whatever `interrupt` returns.
+    /// As [`Loader::append`], and whatever `interrupt` returns.
     pub fn next_chunk(
         &mut self,
         interrupt: &mut dyn FnMut() -> Result<()>,
@@ -87,21 +79,22 @@ impl SampleReader {
         }
         let outcome = self.pipeline.next(interrupt)?;
         self.held = self.out.pop_front().unwrap_or(0);
-        self.adapt(&outcome.chunk);
+        self.adapt(&outcome.loaded);
         match outcome.failure {
-            Some(failure) if outcome.chunk.is_empty() => {
+            Some(failure) if outcome.loaded.is_empty() => {
                 self.close();
                 Err(failure)
             }
             failure => {
                 self.failure = failure;
-                Ok(Some(outcome.chunk))
+                Ok(Some(outcome.loaded))
             }
         }
     }
 
     /// Takes back a chunk whose samples were consumed, to use its memory again.
-    pub fn recycle(&mut self, chunk: Chunk) {
+    pub fn recycle(&mut self, mut chunk: Chunk) {
+        chunk.clear();
         self.pipeline.recycle(chunk);
     }
 

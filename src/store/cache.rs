@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
+use super::dictionary::DictionarySlot;
 use super::file::{FileReader, Purpose};
 use super::folder::{Folder, Identity, file_len};
 use super::pool::{FilePool, FileSlot};
 use super::verify::{RecordPlace, Verified, check_crc32c, check_sha256};
 use crate::error::{CacheError, Result};
+use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::format::manifest::{Manifest, ShardEntry};
 use crate::format::{metadata, names};
@@ -29,6 +31,7 @@ pub struct Cache {
     index: FileSlot,
     checksums: FileSlot,
     shards: Box<[FileSlot]>,
+    dictionary: DictionarySlot,
     verified: Verified,
     metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
 }
@@ -49,6 +52,9 @@ impl Cache {
         check(names::INDEX, manifest.index_byte_len())?;
         if manifest.record_checksums.is_some() {
             check(names::CHECKSUMS, manifest.checksums_byte_len())?;
+        }
+        if let Some(dictionary) = &manifest.dictionary {
+            check(names::DICTIONARY, dictionary.byte_len)?;
         }
         folder
             .stat(names::SHARDS)?
@@ -74,6 +80,7 @@ impl Cache {
             pool,
             index: FileSlot::default(),
             checksums: FileSlot::default(),
+            dictionary: DictionarySlot::default(),
             verified: Verified::default(),
             metadata: Mutex::default(),
         })
@@ -95,6 +102,7 @@ impl Cache {
             pool,
             index: FileSlot::default(),
             checksums: FileSlot::default(),
+            dictionary: DictionarySlot::default(),
             verified: Verified::default(),
             metadata: Mutex::default(),
         }
@@ -155,6 +163,17 @@ impl Cache {
         self.checksums.get(&self.pool, open).map(Some)
     }
 
+    /// The zstd dictionary of the payloads, if the cache has one: read, checked and digested the first time.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] if it is not the file that the manifest describes, or no dictionary.
+    pub fn dictionary(&self) -> Result<Option<&Dictionary>> {
+        let entry = self.manifest.dictionary.as_ref();
+        entry
+            .map(|entry| self.dictionary.get(&self.path, self.io, entry))
+            .transpose()
+    }
+
     /// Shard number `shard`, open.
     pub fn shard(&self, shard: u64) -> Result<Arc<FileReader>> {
         let (entry, slot) = self.shard_entry(shard)?;
@@ -181,6 +200,14 @@ impl Cache {
                 "shard {shard} was not checked against the manifest"
             ))
         })
+    }
+
+    /// How the payloads of shard number `shard` are stored.
+    pub fn algorithm(&self, shard: u64) -> Algorithm {
+        let shard = usize::try_from(shard)
+            .ok()
+            .and_then(|shard| self.manifest.shards.get(shard));
+        shard.map_or(Algorithm::None, |shard| shard.compression.algo)
     }
 
     /// The index row of `sample`, checked against the manifest.

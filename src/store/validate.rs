@@ -13,7 +13,7 @@ use super::file::{FileReader, Purpose};
 use super::verify::check_sha256;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
-use crate::format::compression::Algorithm;
+use crate::format::compression::{Algorithm, Decoder};
 use crate::format::row::Rows;
 use crate::format::{compression, envelope, names};
 use crate::types::{Io, Verify};
@@ -52,6 +52,7 @@ fn check(cache: &Cache, pause: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let metadata_len = super::folder::file_len(&metadata_path)?;
     let metadata = FileReader::open(&metadata_path, metadata_len, Io::Pread, Purpose::Records)?;
     check_sha256(&metadata, manifest.metadata_sha256, pause)?;
+    cache.dictionary()?;
     for (number, entry) in (0..).zip(&manifest.shards) {
         check_sha256(&*cache.shard(number)?, entry.sha256, pause)?;
     }
@@ -93,6 +94,7 @@ fn check(cache: &Cache, pause: &mut dyn FnMut() -> Result<()>) -> Result<()> {
 struct Scratch {
     record: Vec<u8>,
     payload: Vec<u8>,
+    decoder: Decoder,
     rows: Rows,
 }
 
@@ -158,10 +160,13 @@ fn check_record(
         .map_or(Algorithm::None, |entry| entry.compression.algo);
     let damaged = |found| fault("record", whole.to_owned(), found);
     let len = compression::payload_len(algorithm, stored).map_err(damaged)?;
-    if algorithm != Algorithm::None {
+    if compression::plain(algorithm, stored).is_none() {
         scratch.payload.clear();
-        scratch.payload.resize(len, 0);
-        compression::restore_into(algorithm, stored, &mut scratch.payload).map_err(damaged)?;
+        let dictionary = cache.dictionary()?;
+        scratch
+            .decoder
+            .append(algorithm, dictionary, stored, &mut scratch.payload)
+            .map_err(damaged)?;
     }
     Ok((row.shard, len))
 }

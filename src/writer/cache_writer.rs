@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chunk::{Chunk, Row};
+use super::chunk::{Chunk, Row, check_payload_len};
 use super::commit::Committed;
 use super::files::Digest;
 use super::layout::{Layout, Learned};
@@ -12,12 +12,16 @@ use super::options::WriterOptions;
 use super::output::Tag;
 use super::pipeline::Pipeline;
 use super::profiler::{Profile, Stage};
+use super::training::Training;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
-use crate::format::manifest::{ChecksumAlgorithm, Manifest, RecordChecksums, ShardEntry};
+use crate::format::compression::Algorithm;
+use crate::format::manifest::{
+    ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
+};
 use crate::format::names::{MANIFEST, check_source_name, shard};
+use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
-use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::store::lock::CacheLock;
 use crate::store::publish::Staging;
 use crate::store::vfs::Vfs;
@@ -35,6 +39,8 @@ pub struct WriteRequest<'a> {
     pub options: WriterOptions,
     /// Schema the source declares: fixes names, types and nullability.
     pub schema: Option<Schema>,
+    /// Payload fields the source declares.
+    pub payload: Option<PayloadSchema>,
     /// Version the source declares.
     pub source_version: Option<String>,
     /// The right to write this cache.
@@ -60,10 +66,13 @@ pub struct CacheWriter {
     options: WriterOptions,
     source_version: Option<String>,
     profile: Arc<Profile>,
+    payload: Option<PayloadSchema>,
     layout: Option<(Arc<Layout>, Learned)>,
     chunk_samples: usize,
     rows: u64,
     chunk: Option<Box<Chunk>>,
+    /// The samples so far, while there are too few to train a dictionary on.
+    training: Option<Training>,
     // Dropped in this order: the threads end before what they write into is removed.
     pipeline: Pipeline,
     staging: Arc<Staging>,
@@ -80,16 +89,22 @@ impl CacheWriter {
         let staging = Staging::begin(request.vfs, request.base, request.name, request.lock)?;
         let staging = Arc::new(staging);
         let mut pipeline = Pipeline::start(&staging, &request.options, &request.profile)?;
-        let chunk = pipeline.empty_chunk(&mut || Ok(()))?;
+        let training = request.options.dictionary_bytes().map(Training::new);
+        let chunk = match training {
+            Some(_) => Box::default(),
+            None => pipeline.empty_chunk(&mut || Ok(()))?,
+        };
         let mut writer = Self {
             name: request.name.to_owned(),
             options: request.options,
             source_version: request.source_version,
             profile: request.profile,
+            payload: request.payload,
             layout: None,
             chunk_samples: request.options.chunks().1,
             rows: 0,
             chunk: Some(chunk),
+            training,
             pipeline,
             staging,
         };
@@ -123,6 +138,26 @@ impl CacheWriter {
         Ok(())
     }
 
+    /// Fields of the payloads, once they are declared or taken from the first sample; none for plain bytes.
+    pub fn payload(&self) -> Option<&PayloadSchema> {
+        self.payload.as_ref()
+    }
+
+    /// Sets the payload fields as the first sample shows them. Every payload pushed must then be laid out as
+    /// [`crate::format::payload`] says.
+    ///
+    /// # Errors
+    /// A defect of the caller: fields that are set already, or after the first sample.
+    pub fn set_payload(&mut self, schema: PayloadSchema) -> Result<()> {
+        if self.payload.is_some() || self.rows > 0 {
+            return Err(CacheError::internal(
+                "the payload fields of a source were set twice or too late",
+            ));
+        }
+        self.payload = Some(schema);
+        Ok(())
+    }
+
     /// The error for a next sample with other keys than the columns: names one missing or unexpected key.
     pub fn key_fault(&self, found: &[&str]) -> CacheError {
         match &self.layout {
@@ -142,24 +177,37 @@ impl CacheWriter {
         payload: &[u8],
         fill: impl FnOnce(&mut Row<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<bool, E> {
-        if payload.len() as u64 > PAYLOAD_BYTES_MAX {
-            return Err(E::from(CacheError::Sample {
-                row: self.rows,
-                fault: format!(
-                    "a payload of {} bytes, more than the limit of {PAYLOAD_BYTES_MAX}",
-                    payload.len()
-                ),
-            }));
-        }
+        check_payload_len(self.rows, payload.len())?;
+        let copy = |out: &mut Vec<u8>| {
+            out.extend_from_slice(payload);
+            Ok(())
+        };
+        self.push_with(copy, fill)
+    }
+
+    /// Takes a sample whose payload `append` puts at the end of a buffer. Otherwise as [`CacheWriter::push`].
+    ///
+    /// # Errors
+    /// What `append` returns, and as [`CacheWriter::push`].
+    pub fn push_with<E: From<CacheError>>(
+        &mut self,
+        append: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), E>,
+        fill: impl FnOnce(&mut Row<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
         let (Some((layout, learned)), Some(chunk)) = (&mut self.layout, &mut self.chunk) else {
             let what = "a sample was pushed without columns or into a full chunk";
             return Err(E::from(CacheError::internal(what)));
         };
-        let mut row = chunk.push(payload, layout, learned);
+        let before = chunk.payloads.byte_len();
+        let mut row = chunk.push_with(append, layout, learned)?;
         fill(&mut row)?;
-        row.finish()?;
+        let text_bytes = row.finish()?;
         self.rows += 1;
-        Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy())
+        let is_enough = self.training.as_mut().is_some_and(|training| {
+            training.count(chunk.payloads.byte_len().saturating_sub(before), text_bytes);
+            training.is_enough()
+        });
+        Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy() || is_enough)
     }
 
     /// Takes a sample with named values in any order; the first sample sets the columns. Otherwise as
@@ -189,12 +237,41 @@ impl CacheWriter {
     /// # Errors
     /// The error of `interrupt`, or the first error of any thread of this write.
     pub fn submit(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        if let Some(chunk) = self.chunk.take() {
-            self.pipeline.send(chunk)?;
-        }
-        let mut chunk = self.pipeline.empty_chunk(interrupt)?;
+        self.send_on(interrupt)?;
+        let mut chunk = match self.training {
+            Some(_) => Box::default(),
+            None => self.pipeline.empty_chunk(interrupt)?,
+        };
         chunk.first_row = self.rows;
         self.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// Sends the chunk on, or holds it back while there are too few samples to train a dictionary on.
+    fn send_on(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let chunk = self.chunk.take().filter(|chunk| chunk.len() > 0);
+        let Some(training) = &mut self.training else {
+            return chunk.map_or(Ok(()), |chunk| self.pipeline.send(chunk));
+        };
+        chunk.into_iter().for_each(|chunk| training.hold(chunk));
+        if training.is_enough() {
+            return self.end_training(interrupt);
+        }
+        Ok(())
+    }
+
+    /// Has the dictionary trained on the samples so far, if that is still to be done, and sends them on.
+    fn end_training(&mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let Some(training) = self.training.take() else {
+            return Ok(());
+        };
+        self.pipeline
+            .train(|done| training.lesson(done), interrupt)?;
+        for chunk in training.into_chunks() {
+            // Chunks held back come in place of the empty ones, so that never more are on their way.
+            drop(self.pipeline.empty_chunk(interrupt)?);
+            self.pipeline.send(chunk)?;
+        }
         Ok(())
     }
 
@@ -209,16 +286,15 @@ impl CacheWriter {
         if self.rows == 0 {
             return Err(CacheError::EmptySource { name: self.name });
         }
-        if let Some(chunk) = self.chunk.take().filter(|chunk| chunk.len() > 0) {
-            self.pipeline.send(chunk)?;
-        }
+        self.send_on(interrupt)?;
+        self.end_training(interrupt)?;
         let (committed, digests) = self.pipeline.finish(interrupt)?;
         let staging = Arc::into_inner(self.staging)
             .ok_or_else(|| CacheError::internal("a cache is still being written after its end"))?;
         let manifest = Manifest {
             source_name: self.name,
             source_version: self.source_version,
-            ..manifest(committed, &digests, &self.options)?
+            ..manifest(committed, &digests, &self.options, self.payload)?
         };
         let text = manifest.to_bytes()?;
         let path = self
@@ -237,6 +313,7 @@ fn manifest(
     committed: Committed,
     digests: &HashMap<Tag, Digest>,
     options: &WriterOptions,
+    payload: Option<PayloadSchema>,
 ) -> Result<Manifest> {
     let digest = |tag| {
         digests
@@ -252,10 +329,18 @@ fn manifest(
             sha256: digest(Tag::Shard(id))?.sha256,
         })
     });
+    let dictionary = |byte_len| {
+        Ok(DictionaryEntry {
+            byte_len,
+            sha256: digest(Tag::Dictionary)?.sha256,
+        })
+    };
+    let is_zstd = options.compression().algo == Algorithm::Zstd;
     let nullable = committed.schema.columns().iter().any(|c| c.nullable);
+    let ragged = payload.as_ref().is_some_and(|p| p.open_axes() > 0);
     Ok(Manifest {
-        // Nulls and non-finite floats are what published releases cannot read.
-        format_version: if nullable || committed.non_finite {
+        // Nulls, non-finite floats, zstd and fields of open shape are what published releases cannot read.
+        format_version: if nullable || committed.non_finite || is_zstd || ragged {
             4
         } else {
             2
@@ -267,11 +352,13 @@ fn manifest(
         metadata_crc32c: digest(Tag::Metadata)?.crc32c,
         index_sha256: digest(Tag::Index)?.sha256,
         shards: shards.collect::<Result<_>>()?,
+        payload,
         record_checksums: Some(RecordChecksums {
             algo: ChecksumAlgorithm::Crc32c,
             sha256: digest(Tag::Checksums)?.sha256,
         }),
         metadata_schema: committed.schema,
+        dictionary: committed.dictionary.map(dictionary).transpose()?,
         source_version: None,
         created_by: Some(concat!("dataset_rt ", env!("CARGO_PKG_VERSION")).to_owned()),
     })

@@ -6,7 +6,7 @@ use super::layout::{Layout, Learned};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::Crc32c;
 use crate::format::columns::{Column, Value};
-use crate::limits::{CHUNK_BYTES_TARGET, METADATA_JSON_BYTES_MAX};
+use crate::limits::{CHUNK_BYTES_TARGET, METADATA_JSON_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 /// Capacity beyond which a buffer is given back to the system when its chunk is used again.
 const KEPT_BYTES_MAX: usize = 4 * CHUNK_BYTES_TARGET;
@@ -106,21 +106,27 @@ impl Chunk {
         self.stored.as_ref().unwrap_or(&self.payloads)
     }
 
-    /// Opens the next sample; its values follow through the [`Row`].
-    pub fn push<'a>(
+    /// Opens the next sample, whose payload `fill` appends; its values follow through the [`Row`].
+    ///
+    /// # Errors
+    /// What `fill` returns; [`CacheError::Sample`] for a payload larger than [`PAYLOAD_BYTES_MAX`].
+    pub fn push_with<'a, E: From<CacheError>>(
         &'a mut self,
-        payload: &[u8],
+        fill: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), E>,
         layout: &'a Arc<Layout>,
         learned: &'a mut Learned,
-    ) -> Row<'a> {
+    ) -> std::result::Result<Row<'a>, E> {
         if self.len() == 0 {
             self.columns = learned.columns();
             self.layout = Some(Arc::clone(layout));
         }
         let row = self.first_row.saturating_add(self.len() as u64);
-        self.payloads
-            .push_with(|out| out.extend_from_slice(payload));
-        Row {
+        let before = self.payloads.byte_len();
+        let mut filled = Ok(());
+        self.payloads.push_with(|out| filled = fill(out));
+        filled?;
+        check_payload_len(row, self.payloads.byte_len().saturating_sub(before))?;
+        Ok(Row {
             columns: &mut self.columns,
             metadata_bytes: &mut self.metadata_bytes,
             layout,
@@ -128,7 +134,22 @@ impl Chunk {
             row,
             position: 0,
             text_bytes: 0,
-        }
+        })
+    }
+
+    /// As [`Chunk::push_with`], of a payload that is at hand and small enough.
+    #[cfg(test)]
+    pub fn push<'a>(
+        &'a mut self,
+        payload: &[u8],
+        layout: &'a Arc<Layout>,
+        learned: &'a mut Learned,
+    ) -> Row<'a> {
+        let fill = |out: &mut Vec<u8>| {
+            out.extend_from_slice(payload);
+            Ok::<_, CacheError>(())
+        };
+        self.push_with(fill, layout, learned).unwrap()
     }
 }
 
@@ -169,15 +190,26 @@ impl Row<'_> {
             .push(self.layout, position, column, value, self.row)
     }
 
-    /// Checks that every column got its value.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Checks that every column got its value; returns how many bytes of text there are among them.
+    pub(super) fn finish(self) -> Result<usize> {
         if self.position == self.columns.len() {
-            return Ok(());
+            return Ok(usize::try_from(self.text_bytes).unwrap_or(usize::MAX));
         }
         Err(CacheError::internal(
             "a sample with too few metadata values",
         ))
     }
+}
+
+/// Refuses a payload that no record holds.
+pub(super) fn check_payload_len(row: u64, found: usize) -> Result<()> {
+    if found as u64 <= PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(CacheError::Sample {
+        row,
+        fault: format!("a payload of {found} bytes, more than the limit of {PAYLOAD_BYTES_MAX}"),
+    })
 }
 
 /// The error for a sample whose metadata is larger than any reader accepts.

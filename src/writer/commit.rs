@@ -8,7 +8,7 @@ use super::output::{OutFile, Outputs, Tag};
 use super::table::Table;
 use crate::error::{CacheError, Result};
 use crate::format::index::IndexRow;
-use crate::format::names::{CHECKSUMS, INDEX, SHARDS, shard};
+use crate::format::names::{CHECKSUMS, DICTIONARY, INDEX, SHARDS, shard};
 use crate::format::schema::Schema;
 use crate::limits::{CACHE_SAMPLES_MAX, WRITE_BLOCK_BYTES};
 
@@ -27,6 +27,8 @@ pub(super) struct Committed {
     pub rows: u64,
     pub schema: Schema,
     pub shards: Vec<ShardLengths>,
+    /// Length of the dictionary, in bytes, if there is one.
+    pub dictionary: Option<u64>,
     /// Whether a float was NaN or infinite.
     pub non_finite: bool,
 }
@@ -40,6 +42,7 @@ pub(super) struct Committer {
     index: OutFile,
     checksums: OutFile,
     table: Option<Table>,
+    dictionary: Option<u64>,
     rows: u64,
     non_finite: bool,
 }
@@ -56,6 +59,7 @@ impl Committer {
             open: None,
             shards: Vec::new(),
             table: None,
+            dictionary: None,
             rows: 0,
             non_finite: false,
         })
@@ -78,6 +82,14 @@ impl Committer {
                 .as_ref()
                 .is_some_and(|table| table.is_quick(chunk))
             && self.outputs.have_room(3)
+    }
+
+    /// Writes the dictionary of the payloads.
+    pub fn store_dictionary(&mut self, dictionary: &[u8]) -> Result<()> {
+        let mut file = self.outputs.open(Tag::Dictionary, DICTIONARY)?;
+        file.append(dictionary)?;
+        self.dictionary = Some(file.byte_len());
+        file.close()
     }
 
     /// Commits the next chunk.
@@ -132,6 +144,7 @@ impl Committer {
             rows: self.rows,
             schema: table.finish(&self.outputs)?,
             shards: self.shards,
+            dictionary: self.dictionary,
             non_finite: self.non_finite,
         })
     }

@@ -4,18 +4,22 @@ use super::chunk::{Chunk, Spans, metadata_too_large};
 use super::profiler::{Profile, Stage};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher};
-use crate::format::compression::{self, Algorithm};
+use crate::format::compression::Encoder;
 use crate::format::envelope;
 use crate::limits::METADATA_JSON_BYTES_MAX;
 
 /// Fills in the encoded parts of a chunk.
 ///
 /// # Errors
-/// [`CacheError::Sample`] for metadata that is too large as JSON.
-pub(super) fn encode(chunk: &mut Chunk, algorithm: Algorithm, profile: &Profile) -> Result<()> {
+/// [`CacheError::Sample`] for metadata that is too large as JSON, or a payload that there is no memory to compress.
+pub(super) fn encode(
+    chunk: &mut Chunk,
+    encoder: &mut Encoder<'_>,
+    profile: &Profile,
+) -> Result<()> {
     profile.time(Stage::Encode, || heads(chunk))?;
-    if algorithm != Algorithm::None {
-        profile.time(Stage::Compress, || compress(chunk, algorithm));
+    if !encoder.is_plain() {
+        profile.time(Stage::Compress, || compress(chunk, encoder))?;
     }
     profile.time(Stage::Checksum, || checksums(chunk));
     Ok(())
@@ -42,13 +46,16 @@ fn heads(chunk: &mut Chunk) -> Result<()> {
     Ok(())
 }
 
-fn compress(chunk: &mut Chunk, algorithm: Algorithm) {
+fn compress(chunk: &mut Chunk, encoder: &mut Encoder<'_>) -> Result<()> {
     let mut stored = chunk.stored.take().unwrap_or_default();
     stored.clear();
-    for payload in chunk.payloads.iter() {
-        stored.push_with(|out| compression::store(algorithm, payload, out));
+    for (payload, row) in chunk.payloads.iter().zip(chunk.first_row..) {
+        let mut outcome = Ok(());
+        stored.push_with(|out| outcome = encoder.store(payload, out));
+        outcome.map_err(|fault| CacheError::Sample { row, fault })?;
     }
     chunk.stored = Some(stored);
+    Ok(())
 }
 
 fn checksums(chunk: &mut Chunk) {
@@ -84,11 +91,18 @@ mod tests {
 
     use super::*;
     use crate::format::columns::Value;
+    use crate::format::compression::{Algorithm, Decoder, Recipe, ZstdParameters, payload_len};
     use crate::writer::layout::{Layout, Learned};
 
     #[test]
     fn records_split_into_what_went_in_and_carry_their_checksum() {
-        for algorithm in [Algorithm::None, Algorithm::Lz4] {
+        let zstd = Recipe::Zstd(ZstdParameters::new(3, None).unwrap());
+        for (algorithm, recipe) in [
+            (Algorithm::None, Recipe::None),
+            (Algorithm::Lz4, Recipe::Lz4),
+            (Algorithm::Zstd, zstd),
+        ] {
+            let mut encoder = Encoder::new(&recipe).unwrap();
             let layout = Arc::new(Layout::inferred(vec!["n".to_owned()]).unwrap());
             let mut learned = Learned::new(&layout);
             let mut chunk = Chunk {
@@ -103,16 +117,19 @@ mod tests {
                     let mut row = chunk.push(payload, &layout, &mut learned);
                     row.set(Value::Int(n as i64)).unwrap();
                 }
-                encode(&mut chunk, algorithm, &Profile::default()).unwrap();
+                encode(&mut chunk, &mut encoder, &Profile::default()).unwrap();
                 assert_eq!(chunk.records().count(), 3);
                 for (n, (head, stored, checksum)) in chunk.records().enumerate() {
                     let record = [head, stored].concat();
                     assert_eq!(checksum, Crc32c::of_record(&record, 40 + n as u64));
                     let (json, stored) = envelope::split(&record).unwrap();
                     assert_eq!(json, format!("{{\"n\":{n}}}").as_bytes());
-                    let len = compression::payload_len(algorithm, stored).unwrap();
+                    let len = payload_len(algorithm, stored).unwrap();
                     let mut payload = vec![0; len];
-                    compression::restore_into(algorithm, stored, &mut payload).unwrap();
+                    let mut decoder = Decoder::default();
+                    decoder
+                        .restore_into(algorithm, None, stored, &mut payload)
+                        .unwrap();
                     assert_eq!(payload, payloads[n]);
                 }
             }
@@ -132,7 +149,8 @@ mod tests {
             let mut row = chunk.push(b"", &layout, &mut learned);
             row.set(Value::Str(value)).unwrap();
         }
-        let error = encode(&mut chunk, Algorithm::None, &Profile::default()).unwrap_err();
+        let mut encoder = Encoder::new(&Recipe::None).unwrap();
+        let error = encode(&mut chunk, &mut encoder, &Profile::default()).unwrap_err();
         assert!(
             matches!(error, CacheError::Sample { row: 6, .. }),
             "{error}"

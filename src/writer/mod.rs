@@ -6,7 +6,8 @@
 //!
 //! **Memory.** At most `prefetch_size` samples are on their way from the source to the write blocks, in at most
 //! `min(num_threads, cores) + 2` chunks; a chunk is closed at 512 KiB, so it holds at most 512 KiB and one sample. With
-//! compression, each worker holds the stored form of one chunk besides. To this come eight write blocks of 4 MiB, and
+//! compression, each worker holds the stored form of one chunk besides. While a dictionary is trained, the first samples
+//! are held back, 16 MiB and one sample at most, and a copy of them. To this come eight write blocks of 4 MiB, and
 //! the metadata of at most 65,536 rows (or, with long texts, 256 MiB of text) until its batch is written. Neither the
 //! number of samples nor the size of shards matters.
 
@@ -23,6 +24,7 @@ mod pipeline;
 pub mod profiler;
 pub mod progress;
 mod table;
+mod training;
 mod turn;
 
 pub use cache_writer::{CacheWriter, WriteRequest, WriteSummary};

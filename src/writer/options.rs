@@ -1,10 +1,16 @@
 //! What a caller may choose about writing, checked before anything is created.
 
 use crate::error::{CacheError, Result};
-use crate::format::compression::Algorithm;
+use crate::format::compression::{Algorithm, Recipe, ZstdParameters};
 use crate::format::manifest::Compression;
-use crate::limits::{PREFETCH_MAX, THREADS_MAX};
+use crate::limits::{
+    DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, PREFETCH_MAX, THREADS_MAX, ZSTD_LEVEL_MAX,
+    ZSTD_LEVEL_MIN,
+};
 use crate::sync::available_threads;
+
+/// The zstd level of those who choose none.
+pub const ZSTD_LEVEL_DEFAULT: i32 = 3;
 
 /// Checked options of one write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +19,8 @@ pub struct WriterOptions {
     num_threads: usize,
     max_shard_bytes: u64,
     compression: Compression,
+    zstd_level: i32,
+    dictionary_bytes: usize,
 }
 
 impl WriterOptions {
@@ -53,6 +61,49 @@ impl WriterOptions {
             num_threads: in_range("num_threads", num_threads, THREADS_MAX)?,
             max_shard_bytes,
             compression,
+            zstd_level: ZSTD_LEVEL_DEFAULT,
+            dictionary_bytes: 0,
+        })
+    }
+
+    /// The same with another zstd level, and with a dictionary of at most `dictionary_bytes` bytes unless that is 0.
+    ///
+    /// # Errors
+    /// [`CacheError::Option`] for a value outside its range, or where payloads are not stored as zstd frames.
+    pub fn with_zstd(self, level: i64, dictionary_bytes: u64) -> Result<Self> {
+        let algo = self.compression.algo;
+        let only_zstd = |option, expected: i64, found: i64| {
+            if algo == Algorithm::Zstd || found == expected {
+                return Ok(());
+            }
+            let expected = format!("{expected} for every algorithm but zstd");
+            Err(CacheError::option(option, expected, found))
+        };
+        let levels = ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX;
+        let zstd_level = i32::try_from(level)
+            .ok()
+            .filter(|level| levels.contains(level))
+            .ok_or_else(|| {
+                let expected = format!("{ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}");
+                CacheError::option("shard_compression.level", expected, level)
+            })?;
+        let sizes = DICTIONARY_BYTES_MIN..=DICTIONARY_BYTES_MAX;
+        let dictionary_bytes = usize::try_from(dictionary_bytes)
+            .ok()
+            .filter(|_| dictionary_bytes == 0 || sizes.contains(&dictionary_bytes))
+            .ok_or_else(|| {
+                let expected = format!("0, or {DICTIONARY_BYTES_MIN} to {DICTIONARY_BYTES_MAX}");
+                let option = "shard_compression.dictionary_bytes";
+                CacheError::option(option, expected, dictionary_bytes)
+            })?;
+        let default = i64::from(ZSTD_LEVEL_DEFAULT);
+        only_zstd("shard_compression.level", default, level)?;
+        let found = dictionary_bytes as i64;
+        only_zstd("shard_compression.dictionary_bytes", 0, found)?;
+        Ok(Self {
+            zstd_level,
+            dictionary_bytes,
+            ..self
         })
     }
 
@@ -74,6 +125,28 @@ impl WriterOptions {
     /// How payloads are stored.
     pub fn compression(&self) -> Compression {
         self.compression
+    }
+
+    /// Level of zstd.
+    pub(super) fn zstd_level(&self) -> i32 {
+        self.zstd_level
+    }
+
+    /// Most bytes of the dictionary to train, if one is wanted.
+    pub(super) fn dictionary_bytes(&self) -> Option<usize> {
+        (self.dictionary_bytes > 0).then_some(self.dictionary_bytes)
+    }
+
+    /// How payloads are to be stored; `None` as long as that depends on a dictionary to be trained.
+    pub(super) fn recipe(&self) -> Result<Option<Recipe>> {
+        Ok(Some(match self.compression.algo {
+            Algorithm::None => Recipe::None,
+            Algorithm::Lz4 => Recipe::Lz4,
+            Algorithm::Zstd if self.dictionary_bytes > 0 => return Ok(None),
+            Algorithm::Zstd => Recipe::Zstd(
+                ZstdParameters::new(self.zstd_level, None).map_err(CacheError::internal)?,
+            ),
+        }))
     }
 
     /// Encode threads to start: encoding only computes, so more than there are cores would only take turns.
@@ -100,6 +173,8 @@ impl Default for WriterOptions {
                 algo: Algorithm::None,
                 ratio: 1.0,
             },
+            zstd_level: ZSTD_LEVEL_DEFAULT,
+            dictionary_bytes: 0,
         }
     }
 }
@@ -165,6 +240,38 @@ mod tests {
             (Algorithm::Lz4, f64::INFINITY),
         ] {
             assert_eq!(refused(with(algo, ratio)), "shard_compression.ratio");
+        }
+    }
+
+    #[test]
+    fn level_and_dictionary_are_for_zstd_and_named_outside_their_range() {
+        let of = |algo| WriterOptions::new(1, 1, 1, Compression { algo, ratio: 1.0 }).unwrap();
+        let zstd = of(Algorithm::Zstd);
+        for level in [-7, 1, 3, 19] {
+            assert!(zstd.with_zstd(level, 0).is_ok());
+        }
+        for level in [-8, 20, i64::MIN, i64::MAX] {
+            let error = zstd.with_zstd(level, 0).unwrap_err().to_string();
+            assert!(error.contains("-7 to 19"), "{error}");
+        }
+        for bytes in [1024, 112_640, 1 << 20] {
+            assert!(
+                zstd.with_zstd(3, bytes)
+                    .unwrap()
+                    .recipe()
+                    .unwrap()
+                    .is_none()
+            );
+        }
+        for bytes in [1, 1023, (1 << 20) + 1, u64::MAX] {
+            let option = refused(zstd.with_zstd(3, bytes));
+            assert_eq!(option, "shard_compression.dictionary_bytes");
+        }
+        for algo in [Algorithm::None, Algorithm::Lz4] {
+            assert!(of(algo).with_zstd(3, 0).is_ok());
+            assert_eq!(refused(of(algo).with_zstd(4, 0)), "shard_compression.level");
+            let option = refused(of(algo).with_zstd(3, 1024));
+            assert_eq!(option, "shard_compression.dictionary_bytes");
         }
     }
 

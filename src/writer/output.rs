@@ -19,6 +19,7 @@ pub(super) enum Tag {
     Index,
     Checksums,
     Metadata,
+    Dictionary,
 }
 
 /// Bytes on their way to a file and to its hash; they return to their pool when both are done.

@@ -24,8 +24,10 @@ use super::files::{self, Digest, SYNC_QUEUE};
 use super::options::WriterOptions;
 use super::output::{Outputs, Tag};
 use super::profiler::{Profile, Stage};
+use super::training::Lesson;
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
+use crate::format::compression::Algorithm;
 use crate::store::publish::Staging;
 use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
 
@@ -40,6 +42,8 @@ pub(super) struct Pipeline {
     /// Chunks that may still be made, and those sent so far.
     unmade: usize,
     sent: u64,
+    /// Whether this thread may do light work: zstd is heavy at most levels, and its contexts belong to the workers.
+    helps: bool,
     /// Nothing is sent; it disconnects when all threads have ended.
     ended: Receiver<Infallible>,
     workers: Vec<JoinHandle<()>>,
@@ -57,11 +61,14 @@ impl Pipeline {
         let (outputs, to_write, to_hash) = Outputs::new(Arc::clone(staging), Arc::clone(&failure));
         let committer = Committer::new(Arc::new(outputs), options.max_shard_bytes())?;
         let shared = Arc::new(Shared::new(
-            options.compression().algo,
+            options.zstd_level(),
             failure,
             Arc::clone(profile),
             committer,
         ));
+        if let Some(recipe) = options.recipe()? {
+            shared.set_recipe(recipe)?;
+        }
         let (chunks, _) = options.chunks();
         // Room for all chunks, one nudge and the end, so that nobody ever waits to send.
         let (work, queue) = bounded(chunks + 2);
@@ -75,6 +82,7 @@ impl Pipeline {
             to_emptied,
             unmade: chunks,
             sent: 0,
+            helps: options.compression().algo != Algorithm::Zstd,
             ended,
             workers: Vec::new(),
             others: Vec::new(),
@@ -157,12 +165,15 @@ impl Pipeline {
     /// Does one piece of the workers' work, if there is one that cannot make this thread wait. An error is kept as any
     /// worker's.
     fn help(&self) -> bool {
+        if !self.helps {
+            return false;
+        }
         let (Ok(work), Some(sender)) = (self.queue.try_recv(), &self.work) else {
             return false;
         };
         let is_light = match &work {
             Work::Chunk(chunk) => chunk.is_light(),
-            Work::End(_) | Work::Nudge => false,
+            Work::Train(_) | Work::End(_) | Work::Nudge => false,
         };
         if !is_light || self.shared.failure.is_stopped() {
             // Work is ordered by its number, not by its place in the queue.
@@ -171,7 +182,8 @@ impl Pipeline {
         }
         self.shared.failure.guard("source", || {
             let shared = &self.shared;
-            let is_done = shared.perform(work, &self.to_emptied, Patience::MustNotWait)?;
+            let emptied = &self.to_emptied;
+            let is_done = shared.perform(work, &mut None, emptied, Patience::MustNotWait)?;
             if !is_done && !shared.nudged.swap(true, Ordering::AcqRel) {
                 let _ = sender.try_send(Work::Nudge);
             }
@@ -192,6 +204,25 @@ impl Pipeline {
         self.pass(Work::Chunk(chunk))?;
         self.sent += 1;
         Ok(())
+    }
+
+    /// Has a worker train the dictionary, and waits for it, calling `interrupt` at least every 50 ms.
+    ///
+    /// # Errors
+    /// The error of `interrupt`, or the first error of any thread.
+    pub fn train(
+        &mut self,
+        lesson: impl FnOnce(Sender<()>) -> Lesson,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (done, trained) = bounded(1);
+        self.pass(Work::Train(Box::new(lesson(done))))?;
+        loop {
+            self.look(interrupt)?;
+            if trained.recv_timeout(TICK).is_ok() {
+                return Ok(());
+            }
+        }
     }
 
     fn pass(&mut self, work: Work) -> Result<()> {
@@ -260,12 +291,13 @@ impl Drop for Pipeline {
 }
 
 fn worker(shared: &Shared, queue: &Receiver<Work>, emptied: &Sender<Box<Chunk>>) -> Result<()> {
+    let mut encoder = None;
     for work in queue {
         shared.failure.check()?;
         if matches!(work, Work::Nudge) {
             shared.nudged.store(false, Ordering::Release);
         }
-        shared.perform(work, emptied, Patience::MayWait)?;
+        shared.perform(work, &mut encoder, emptied, Patience::MayWait)?;
     }
     Ok(())
 }

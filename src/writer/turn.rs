@@ -11,12 +11,15 @@ use super::failure::Failure;
 use super::files::Digest;
 use super::output::Tag;
 use super::profiler::{Profile, Stage};
-use crate::error::Result;
-use crate::format::compression::Algorithm;
-use crate::sync::{Mutex, MutexGuard, Sender, lock};
+use super::training::Lesson;
+use crate::error::{CacheError, Result};
+use crate::format::compression::{Encoder, Recipe, ZstdParameters, train};
+use crate::sync::{Mutex, MutexGuard, OnceLock, Sender, lock};
 
 /// What the workers are given.
 pub(super) enum Work {
+    /// Train the dictionary; nothing else is sent before that is done.
+    Train(Box<Lesson>),
     /// Encode it and commit it in its turn.
     Chunk(Box<Chunk>),
     /// All chunks before this number were sent.
@@ -34,7 +37,9 @@ pub(super) struct Outcome {
 
 /// What all threads share.
 pub(super) struct Shared {
-    pub algorithm: Algorithm,
+    /// How payloads are stored; unknown until a dictionary is trained.
+    recipe: OnceLock<Recipe>,
+    zstd_level: i32,
     pub failure: Arc<Failure>,
     pub profile: Arc<Profile>,
     pub outcome: Mutex<Outcome>,
@@ -60,13 +65,14 @@ pub(super) enum Patience {
 
 impl Shared {
     pub fn new(
-        algorithm: Algorithm,
+        zstd_level: i32,
         failure: Arc<Failure>,
         profile: Arc<Profile>,
         committer: Committer,
     ) -> Self {
         Self {
-            algorithm,
+            recipe: OnceLock::new(),
+            zstd_level,
             failure,
             profile,
             outcome: Mutex::default(),
@@ -79,6 +85,40 @@ impl Shared {
         }
     }
 
+    /// Sets how payloads are stored, once.
+    pub fn set_recipe(&self, recipe: Recipe) -> Result<()> {
+        self.recipe
+            .set(recipe)
+            .map_err(|_| CacheError::internal("the recipe of a cache was set twice"))
+    }
+
+    fn encoder(&self) -> Result<Encoder<'_>> {
+        let recipe = self
+            .recipe
+            .get()
+            .ok_or_else(|| CacheError::internal("a chunk came before the recipe"))?;
+        Encoder::new(recipe).map_err(no_encoder)
+    }
+
+    /// Trains the dictionary, hands it to the committer, and sets the recipe.
+    fn train(&self, lesson: &Lesson) -> Result<()> {
+        let (dictionary, parameters) = self.profile.time(Stage::Compress, || {
+            let dictionary = train(&lesson.samples, &lesson.lengths, lesson.dictionary_bytes);
+            let parameters = ZstdParameters::new(self.zstd_level, dictionary.as_deref());
+            (dictionary, parameters)
+        });
+        if let Some(dictionary) = &dictionary {
+            match &mut lock(&self.turn).committer {
+                Some(committer) => committer.store_dictionary(dictionary)?,
+                None => return Err(CacheError::internal("a dictionary came after its cache")),
+            }
+        }
+        self.set_recipe(Recipe::Zstd(parameters.map_err(no_encoder)?))?;
+        // Nobody waits for it once the write is given up.
+        let _ = lesson.done.try_send(());
+        Ok(())
+    }
+
     /// Lets go of the files, so that the threads behind them end.
     pub fn drop_committer(&self) {
         drop(lock(&self.turn).committer.take());
@@ -86,16 +126,27 @@ impl Shared {
 
     /// Encodes and queues one piece of work, and commits what is next for as long as nobody else does. False if a
     /// commit is left undone that has nobody to do it, which only happens to those who must not wait.
-    pub fn perform(
-        &self,
+    ///
+    /// `encoder` is this thread's, made with its first chunk.
+    pub fn perform<'s>(
+        &'s self,
         mut work: Work,
+        encoder: &mut Option<Encoder<'s>>,
         emptied: &Sender<Box<Chunk>>,
         patience: Patience,
     ) -> Result<bool> {
         let number = match &mut work {
             Work::Chunk(chunk) => {
-                encode(chunk, self.algorithm, &self.profile)?;
+                let encoder = match encoder {
+                    Some(encoder) => encoder,
+                    none => none.insert(self.encoder()?),
+                };
+                encode(chunk, encoder, &self.profile)?;
                 Some(chunk.number)
+            }
+            Work::Train(lesson) => {
+                self.train(lesson)?;
+                return Ok(true);
             }
             Work::End(number) => Some(*number),
             Work::Nudge => None,
@@ -125,12 +176,16 @@ impl Shared {
                     lock(&self.outcome).committed = Some(committer.complete()?);
                     return Ok(true);
                 }
-                Work::Nudge => {}
+                Work::Train(_) | Work::Nudge => {}
             }
             turn = lock(&self.turn);
             turn.committer = Some(committer);
         }
     }
+}
+
+fn no_encoder(fault: String) -> CacheError {
+    CacheError::internal(format!("payloads cannot be compressed: {fault}"))
 }
 
 /// What a thread at the turn is to do.
@@ -154,7 +209,7 @@ fn next(turn: &mut MutexGuard<'_, Turn>, patience: Patience) -> Next {
     };
     let is_quick = match &work {
         Work::Chunk(chunk) => committer.is_quick(chunk),
-        Work::End(_) | Work::Nudge => false,
+        Work::Train(_) | Work::End(_) | Work::Nudge => false,
     };
     if patience == Patience::MustNotWait && !is_quick {
         turn.committer = Some(committer);

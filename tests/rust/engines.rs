@@ -13,7 +13,7 @@ use dataset_rt::dataset::{
 };
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{SHARDS, shard};
-use dataset_rt::reader::{Chunk, Loader, Placement, Plan, ReaderOptions, SampleReader};
+use dataset_rt::reader::{Chunk, Loader, Plan, ReaderOptions, SampleReader, Selection};
 use dataset_rt::sampling::order::Mode;
 use dataset_rt::sampling::position::Remainder;
 use dataset_rt::store::cache::Cache;
@@ -22,19 +22,24 @@ use dataset_rt::types::{Io, SampleRef, Verify};
 
 use crate::support::caches::{Layout, samples, write_here};
 use crate::support::child;
-use crate::support::naive::{self, Cell, Sample};
+use crate::support::naive::{self, Cell, Sample, cells};
 use crate::support::reading::{Delivered, deliver, options, returns, typed};
 
 const ENGINES: [Io; 3] = [Io::Mmap, Io::Pread, Io::Auto];
 const WORKERS: [usize; 3] = [1, 2, 8];
 const WINDOWS: [usize; 6] = [1, 2, 3, 7, 64, 1000];
 
-/// Caches of many shards: tiny payloads, compressed ones, and some too large to be copied by the reader.
+/// Samples of all [`caches`].
+const SAMPLES: usize = 61 + 40 + 19 + 30;
+
+/// Caches of many shards: tiny payloads, compressed ones, some too large to be copied by the reader, and some that need
+/// a dictionary.
 fn caches(folder: &Path) -> Vec<PathBuf> {
     vec![
         write_here(folder, "tiny", Layout::none(1000), &samples(61, 9)),
         write_here(folder, "packed", Layout::lz4(3000), &samples(40, 700)),
         write_here(folder, "large", Layout::none(20_000), &samples(19, 6000)),
+        write_here(folder, "small", Layout::trained(2000), &samples(30, 300)),
     ]
 }
 
@@ -113,7 +118,7 @@ fn engine_threads_and_window_change_no_sample_and_no_order() {
             assert_eq!(first[0].references, every.collect::<Vec<_>>());
         } else {
             assert_ne!(first[0].references, first[1].references);
-            assert_eq!(first[0].references.len(), 120);
+            assert_eq!(first[0].references.len(), SAMPLES);
         }
         for (number, found) in all.enumerate() {
             assert_eq!(found, first, "{mode:?}, combination {}", number + 1);
@@ -123,25 +128,28 @@ fn engine_threads_and_window_change_no_sample_and_no_order() {
 
 /// The samples of all batches of an epoch, and the failure that ended them.
 fn batches(dataset: &Dataset, batch_size: u64) -> (Vec<Sample>, Option<String>) {
-    let stream = dataset.batches(BatchOptions {
+    let options = BatchOptions {
         share: Share::ALL,
         batch_size,
         remainder: Remainder::Keep,
         epochs: Some(1),
         rank: 0,
         world_size: 1,
-    });
-    let stream = stream.unwrap();
+    };
+    let stream = dataset.batches(options, Selection::all(None)).unwrap();
     let (mut stream, mut found) = (stream.lock().unwrap(), Vec::new());
     loop {
-        let chunk = match stream.next(&mut || Ok(())) {
+        let batch = match stream.next(&mut || Ok(())) {
             Ok(None) => return (found, None),
-            Ok(Some((_, chunk))) => chunk,
+            Ok(Some((_, batch))) => batch,
             Err(error) => return (found, Some(typed(&error))),
         };
-        for sample in (0..chunk.len()).map(|place| chunk.get(place).unwrap()) {
-            let cells = sample.metadata().map(Cell::of).collect();
-            found.push((sample.payload.to_vec(), cells));
+        let rows = cells(&batch.metadata().unwrap());
+        let column = &batch.columns[0];
+        let ends = column.extent.offsets.as_deref().unwrap().windows(2);
+        for (ends, cells) in ends.zip(rows) {
+            let payload = &column.values[ends[0] as usize..ends[1] as usize];
+            found.push((payload.to_vec(), cells));
         }
     }
 }
@@ -159,7 +167,7 @@ fn batches_are_the_samples_whatever_reads_them() {
                 let single = deliver(&Dataset::open(&paths, with(order(mode))).unwrap());
                 // A batch with a damaged sample fails as a whole.
                 let whole = single.samples.len() as u64 / batch_size * batch_size;
-                let count = if broken { whole as usize } else { 120 };
+                let count = if broken { whole as usize } else { SAMPLES };
                 for options in everywhere(order(mode)) {
                     let dataset = Dataset::open(&paths, options).unwrap();
                     let (found, failure) = batches(&dataset, batch_size);
@@ -240,20 +248,20 @@ fn open(paths: &[PathBuf], io: Io) -> Arc<[Arc<Cache>]> {
 }
 
 #[test]
-fn where_payloads_are_placed_changes_none_of_them() {
+fn a_loader_gives_each_sample_whatever_reads_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let paths = caches(folder.path());
     for io in [Io::Mmap, Io::Pread] {
         let caches = open(&paths, io);
-        for placement in [Placement::InFile, Placement::InChunk] {
+        {
             for verify in [Verify::First, Verify::Always, Verify::Never] {
-                let mut loader = Loader::new(Arc::clone(&caches), io, verify, placement);
+                let mut loader = Loader::new(Arc::clone(&caches), io, verify);
                 for (path, cache) in paths.iter().zip(0..) {
                     let known = naive::read(path).samples;
                     let mut chunk = Chunk::default();
                     for sample in (0..known.len() as u64).rev() {
                         loader
-                            .load(SampleRef { cache, sample }, &mut chunk)
+                            .append(SampleRef { cache, sample }, &mut chunk)
                             .unwrap();
                     }
                     for (place, (payload, cells)) in known.iter().rev().enumerate() {

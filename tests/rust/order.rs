@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dataset_rt::dataset::{
     BatchOptions, Dataset, DatasetOptions, Ranks, SampleOptions, Share, Step,
 };
+use dataset_rt::reader::Selection;
 use dataset_rt::sampling::order::{Mode, Order};
 use dataset_rt::sampling::position::Remainder;
 use dataset_rt::sync::lock;
@@ -30,12 +31,12 @@ fn go_on() -> dataset_rt::error::Result<()> {
 
 /// Steps with the samples they hold.
 fn batches(dataset: &Dataset, options: BatchOptions) -> Vec<(Step, Vec<u64>)> {
-    let stream = dataset.batches(options).unwrap();
+    let stream = dataset.batches(options, Selection::all(None)).unwrap();
     let mut stream = lock(&stream);
     let remaining = stream.remaining().unwrap();
     let mut found = Vec::new();
-    while let Some((step, chunk)) = stream.next(&mut go_on).unwrap() {
-        let samples = chunk.samples().iter().map(|sample| sample.sample);
+    while let Some((step, batch)) = stream.next(&mut go_on).unwrap() {
+        let samples = batch.samples.iter().map(|sample| sample.sample);
         found.push((step, samples.collect()));
     }
     assert_eq!(remaining, Some(found.len() as u64));
@@ -179,14 +180,18 @@ fn an_endless_stream_over_nothing_ends_and_over_something_does_not() {
             rank: 0,
             world_size: 1,
         };
-        let stream = open(Mode::WithReplacement, len).batches(options).unwrap();
+        let stream = open(Mode::WithReplacement, len)
+            .batches(options, Selection::all(None))
+            .unwrap();
         assert!(lock(&stream).next(&mut go_on).unwrap().is_none());
         if len > 0 {
             let options = BatchOptions {
                 batch_size: len,
                 ..options
             };
-            let stream = open(Mode::WithReplacement, len).batches(options).unwrap();
+            let stream = open(Mode::WithReplacement, len)
+                .batches(options, Selection::all(None))
+                .unwrap();
             for expected in [2, 5, 8] {
                 let (step, _) = lock(&stream).next(&mut go_on).unwrap().unwrap();
                 assert_eq!(step.epoch, expected);
@@ -213,7 +218,7 @@ fn a_share_without_a_step_is_refused() {
         rank: 0,
         world_size: 1,
     };
-    assert!(dataset.batches(options).is_err());
+    assert!(dataset.batches(options, Selection::all(None)).is_err());
 }
 
 /// Rows beyond 2^24, where single precision ends: what carries all the weight is what is drawn.

@@ -356,8 +356,8 @@ class _BatchStream(_Stream["CachedBatch"]):
         place = self._place
         self._move()
         skip = place.worker + self._received * place.workers
-        return _native(self._owner.dataset).batches(
-            self._batches.batch_size, self._batches.remainder, 1, skip, place.workers
+        return self._owner.dataset._batches_of_worker(  # noqa: SLF001 (the adapter is one of us)
+            self._batches.batch_size, self._batches.remainder, skip, place.workers
         )
 
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use dataset_rt::error::Result;
 use dataset_rt::format::checksum::{Crc32c, Sha256Digest};
 use dataset_rt::format::columns::{Column, Value};
-use dataset_rt::format::compression::{Algorithm, store};
+use dataset_rt::format::compression::{Algorithm, Encoder, Recipe, ZstdParameters};
 use dataset_rt::format::envelope;
 use dataset_rt::format::index::IndexRow;
 use dataset_rt::format::manifest::{
-    ChecksumAlgorithm, Compression, Manifest, RecordChecksums, ShardEntry,
+    ChecksumAlgorithm, Compression, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
 };
 use dataset_rt::format::metadata;
-use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA, SHARDS, shard};
+use dataset_rt::format::names::{CHECKSUMS, DICTIONARY, INDEX, MANIFEST, METADATA, SHARDS, shard};
 use dataset_rt::format::schema::{ColumnSpec, Kind, Schema};
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::store::vfs::Vfs;
@@ -30,22 +30,36 @@ pub const COLUMNS: [&str; 4] = ["good", "id", "ratio", "text"];
 pub struct Layout {
     pub algorithm: Algorithm,
     pub shard_bytes: u64,
+    /// Most bytes of a zstd dictionary; 0 for none.
+    pub dictionary_bytes: u64,
 }
 
 impl Layout {
-    pub fn none(shard_bytes: u64) -> Self {
-        let algorithm = Algorithm::None;
+    pub fn of(algorithm: Algorithm, shard_bytes: u64) -> Self {
         Self {
             algorithm,
             shard_bytes,
+            dictionary_bytes: 0,
         }
     }
 
+    pub fn none(shard_bytes: u64) -> Self {
+        Self::of(Algorithm::None, shard_bytes)
+    }
+
     pub fn lz4(shard_bytes: u64) -> Self {
-        let algorithm = Algorithm::Lz4;
+        Self::of(Algorithm::Lz4, shard_bytes)
+    }
+
+    pub fn zstd(shard_bytes: u64) -> Self {
+        Self::of(Algorithm::Zstd, shard_bytes)
+    }
+
+    /// With the smallest dictionary there is.
+    pub fn trained(shard_bytes: u64) -> Self {
         Self {
-            algorithm,
-            shard_bytes,
+            dictionary_bytes: 1024,
+            ..Self::zstd(shard_bytes)
         }
     }
 }
@@ -83,8 +97,10 @@ pub fn write(
         vfs,
         base,
         name,
-        options: WriterOptions::new(8, 1, layout.shard_bytes, compression)?,
+        options: WriterOptions::new(8, 1, layout.shard_bytes, compression)?
+            .with_zstd(3, layout.dictionary_bytes)?,
         schema: None,
+        payload: None,
         source_version: None,
         lock,
         profile: Arc::default(),
@@ -129,6 +145,8 @@ pub struct Forge {
     /// Bytes of `metadata.arrow`.
     pub table: Vec<u8>,
     pub shards: Vec<Vec<u8>>,
+    /// Bytes of `dictionary.zstd`, if there is one.
+    pub dictionary: Option<Vec<u8>>,
     /// Checksums of the records, one a row; computed from index and shards where absent.
     pub checksums: Option<Vec<Crc32c>>,
 }
@@ -165,7 +183,7 @@ impl Forge {
         table.write(&batch).unwrap();
         table.finish().unwrap();
         let manifest = Manifest {
-            format_version: 2,
+            format_version: if algorithm == Algorithm::Zstd { 4 } else { 2 },
             cache_id: None,
             source_name: "forged".to_owned(),
             sample_count: payloads.len() as u64,
@@ -182,11 +200,13 @@ impl Forge {
                 },
                 sha256: Sha256Digest([0; 32]),
             }],
+            payload: None,
             record_checksums: Some(RecordChecksums {
                 algo: ChecksumAlgorithm::Crc32c,
                 sha256: Sha256Digest([0; 32]),
             }),
             metadata_crc32c: None,
+            dictionary: None,
             source_version: None,
             created_by: None,
         };
@@ -195,6 +215,7 @@ impl Forge {
             index,
             table: table.into_inner().unwrap(),
             shards: vec![shard_bytes],
+            dictionary: None,
             checksums: None,
         }
     }
@@ -218,6 +239,13 @@ impl Forge {
             let bytes: Vec<u8> = checksums.iter().flat_map(|c| c.0.to_le_bytes()).collect();
             entry.sha256 = Sha256Digest::of(&bytes);
             fs::write(path.join(CHECKSUMS), bytes).unwrap();
+        }
+        if let Some(bytes) = &self.dictionary {
+            manifest.dictionary = Some(DictionaryEntry {
+                byte_len: bytes.len() as u64,
+                sha256: Sha256Digest::of(bytes),
+            });
+            fs::write(path.join(DICTIONARY), bytes).unwrap();
         }
         fs::write(path.join(MANIFEST), manifest.to_bytes().unwrap()).unwrap();
     }
@@ -248,4 +276,14 @@ fn named_record(name: &str, algorithm: Algorithm, id: i64, payload: &[u8]) -> Ve
     });
     store(algorithm, payload, &mut out);
     out
+}
+
+/// Appends the stored form of a payload.
+pub fn store(algorithm: Algorithm, payload: &[u8], out: &mut Vec<u8>) {
+    let recipe = match algorithm {
+        Algorithm::None => Recipe::None,
+        Algorithm::Lz4 => Recipe::Lz4,
+        Algorithm::Zstd => Recipe::Zstd(ZstdParameters::new(3, None).unwrap()),
+    };
+    Encoder::new(&recipe).unwrap().store(payload, out).unwrap();
 }

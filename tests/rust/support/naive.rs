@@ -7,14 +7,15 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::Buffer;
+use arrow_schema::DataType;
 use dataset_rt::format::checksum::{Crc32c, Sha256Digest};
 use dataset_rt::format::columns::Value;
-use dataset_rt::format::compression::{payload_len, restore_into};
+use dataset_rt::format::compression::{Decoder, Dictionary, payload_len};
 use dataset_rt::format::envelope;
 use dataset_rt::format::index::IndexRow;
 use dataset_rt::format::manifest::Manifest;
 use dataset_rt::format::metadata;
-use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA, SHARDS};
+use dataset_rt::format::names::{CHECKSUMS, DICTIONARY, INDEX, MANIFEST, METADATA, SHARDS};
 use dataset_rt::format::row::Rows;
 use dataset_rt::format::schema::{Kind, Schema};
 
@@ -88,6 +89,12 @@ pub fn read(path: &Path) -> Naive {
         assert_eq!(bytes.len() as u64, manifest.checksums_byte_len());
         bytes
     });
+    let dictionary = manifest.dictionary.as_ref().map(|entry| {
+        let bytes = file(DICTIONARY);
+        assert_eq!(Sha256Digest::of(&bytes), entry.sha256);
+        assert_eq!(bytes.len() as u64, entry.byte_len);
+        Dictionary::digest(&bytes).unwrap()
+    });
     let rows = table_rows(&table, &manifest.metadata_schema, manifest.sample_count);
 
     let width = manifest.metadata_schema.columns().len();
@@ -107,7 +114,9 @@ pub fn read(path: &Path) -> Naive {
         let (json, stored) = envelope::split(record).unwrap();
         let algorithm = manifest.shards[shard].compression.algo;
         let mut payload = vec![0; payload_len(algorithm, stored).unwrap()];
-        restore_into(algorithm, stored, &mut payload).unwrap();
+        Decoder::default()
+            .restore_into(algorithm, dictionary.as_ref(), stored, &mut payload)
+            .unwrap();
         uncompressed[shard] += payload.len() as u64;
         let mut decoded = Rows::default();
         decoded.push(&manifest.metadata_schema, json).unwrap();
@@ -149,4 +158,21 @@ fn cell(array: &dyn Array, kind: Kind, row: usize) -> Cell {
         Kind::Float => Cell::Float(array.as_primitive::<Float64Type>().value(row).to_bits()),
         Kind::String => Cell::Str(array.as_string::<i32>().value(row).to_owned()),
     }
+}
+
+/// The rows of a table whose column types say the kinds.
+pub fn cells(batch: &RecordBatch) -> Vec<Vec<Cell>> {
+    let kind = |array: &dyn Array| match array.data_type() {
+        DataType::Boolean => Kind::Bool,
+        DataType::Int64 => Kind::Int,
+        DataType::Float64 => Kind::Float,
+        _ => Kind::String,
+    };
+    let row_of = |row| {
+        let columns = batch.columns().iter();
+        columns
+            .map(|column| cell(column, kind(column), row))
+            .collect()
+    };
+    (0..batch.num_rows()).map(row_of).collect()
 }

@@ -1,0 +1,131 @@
+//! The stored form of an lz4 payload: a little-endian u32 raw length and one LZ4 block.
+//!
+//! A payload that does not shrink is stored as one run of literals, which every LZ4 decoder reads at the speed of a copy
+//! and which is never longer than what a compressor would have produced for it by more than a few bytes.
+
+use lz4_flex::block;
+
+/// Bytes before an LZ4 block.
+const LENGTH_PREFIX: usize = 4;
+/// No LZ4 block expands by more than this: one length byte stands for at most 255 bytes.
+const RATIO_MAX: usize = 255;
+
+/// Appends the stored form of `payload` to `out`.
+pub(super) fn store(payload: &[u8], out: &mut Vec<u8>) {
+    let raw_len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&raw_len.to_le_bytes());
+    let start = out.len();
+    out.resize(start + block::get_maximum_output_size(payload.len()), 0);
+    let target = out.get_mut(start..).unwrap_or_default();
+    match block::compress_into(payload, target) {
+        Ok(written) if written < payload.len() => out.truncate(start + written),
+        _ => {
+            out.truncate(start);
+            append_literals(payload, out);
+        }
+    }
+}
+
+/// Appends an LZ4 block that is nothing but literals.
+fn append_literals(payload: &[u8], out: &mut Vec<u8>) {
+    const SHORT_MAX: usize = 15;
+    if payload.len() < SHORT_MAX {
+        out.push((payload.len() as u8) << 4);
+    } else {
+        out.push(0xf0);
+        let mut rest = payload.len() - SHORT_MAX;
+        while rest >= 255 {
+            out.push(255);
+            rest -= 255;
+        }
+        out.push(rest as u8);
+    }
+    out.extend_from_slice(payload);
+}
+
+/// Splits raw length and block; a length that no block of this size can have is refused before it is allocated.
+pub(super) fn split(stored: &[u8]) -> Result<(usize, &[u8]), String> {
+    let Some((prefix, compressed)) = stored.split_first_chunk::<LENGTH_PREFIX>() else {
+        return Err(format!(
+            "an lz4 payload of {} bytes, shorter than its length prefix",
+            stored.len()
+        ));
+    };
+    let len = u32::from_le_bytes(*prefix) as usize;
+    let most = compressed.len().saturating_mul(RATIO_MAX);
+    if len > most {
+        return Err(format!(
+            "an lz4 block of {} bytes that claims {len} raw bytes, more than the {most} it can hold",
+            compressed.len()
+        ));
+    }
+    Ok((len, compressed))
+}
+
+/// Decompresses a block to `out`; returns how many bytes it held.
+pub(super) fn restore(compressed: &[u8], out: &mut [u8]) -> Result<usize, String> {
+    block::decompress_into(compressed, out)
+        .map_err(|error| format!("an lz4 block that cannot be decompressed: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compression::testing::noise;
+    use super::*;
+
+    fn round_trip(payload: &[u8]) -> usize {
+        let mut stored = b"before".to_vec();
+        store(payload, &mut stored);
+        let (len, block) = split(&stored[6..]).unwrap();
+        assert_eq!(len, payload.len());
+        let mut out = vec![1; len];
+        assert_eq!(restore(block, &mut out), Ok(len));
+        assert_eq!(out, payload);
+        stored.len() - 6
+    }
+
+    #[test]
+    fn every_length_survives_whether_it_shrinks_or_not() {
+        for len in (0..600).chain([4095, 4096, 65_535, 65_536, 70_000]) {
+            round_trip(&noise(len));
+            round_trip(&vec![7; len]);
+        }
+    }
+
+    #[test]
+    fn a_payload_that_does_not_shrink_grows_by_its_length_bytes_only() {
+        let payload = noise(10_000);
+        assert_eq!(
+            round_trip(&payload),
+            4 + 1 + (10_000 - 15) / 255 + 1 + 10_000
+        );
+    }
+
+    #[test]
+    fn the_empty_payload_is_stored_as_published_releases_store_it() {
+        let mut stored = Vec::new();
+        store(b"", &mut stored);
+        assert_eq!(stored, [0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused_before_allocation() {
+        let mut stored = Vec::new();
+        store(&[0; 1000], &mut stored);
+        stored[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(split(&stored).is_err());
+        assert!(split(&[1, 0]).is_err());
+    }
+
+    #[test]
+    fn a_block_that_ends_early_or_late_is_refused() {
+        let mut stored = Vec::new();
+        store(&noise(100), &mut stored);
+        for len in [99, 101] {
+            stored[..4].copy_from_slice(&(len as u32).to_le_bytes());
+            let (_, block) = split(&stored).unwrap();
+            let mut out = vec![0; len];
+            assert_ne!(restore(block, &mut out), Ok(len));
+        }
+    }
+}

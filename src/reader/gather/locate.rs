@@ -1,0 +1,270 @@
+//! Where the records of a gather lie: index rows looked up, files opened.
+
+use std::sync::Arc;
+
+use crate::error::{CacheError, Result};
+use crate::format::compression::{Algorithm, Dictionary};
+use crate::format::index::{IndexRow, ROW_BYTES};
+use crate::store::cache::Cache;
+use crate::store::file::FileReader;
+use crate::store::prefetch::prefetch;
+use crate::types::{SampleRef, Verify};
+
+/// Mapped shards that one gatherer keeps open. Records of further ones are copied out of them at once.
+const SHARDS_MAX: usize = 4096;
+/// Index rows that are asked for ahead of the one being read.
+const AHEAD: usize = 16;
+/// No slot of a list.
+const NONE: u32 = u32::MAX;
+
+/// One record, found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Located {
+    /// First byte, in the mapped shard or among the held records.
+    pub start: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Row in its cache.
+    pub sample: u64,
+    /// Its cache among those open here.
+    table: u32,
+    /// Its shard among those open here, or [`NONE`] if it is held.
+    shard: u32,
+    /// How its payload is stored.
+    pub algorithm: Algorithm,
+}
+
+/// The tables of a cache that was asked for.
+#[derive(Debug)]
+struct OpenTables {
+    cache: Arc<Cache>,
+    index: Arc<FileReader>,
+    checksums: Option<Arc<FileReader>>,
+    /// For each shard of the cache its place among the open ones, or [`NONE`].
+    shards: Box<[u32]>,
+}
+
+/// A mapped shard.
+#[derive(Debug)]
+struct OpenShard {
+    number: u64,
+    file: Arc<FileReader>,
+}
+
+/// Files that a gatherer has opened, and records copied out of files that are not mapped.
+#[derive(Debug)]
+pub(super) struct Files {
+    caches: Arc<[Arc<Cache>]>,
+    verify: Verify,
+    /// For each cache its place among the open ones, or [`NONE`].
+    by_cache: Box<[u32]>,
+    tables: Vec<OpenTables>,
+    shards: Vec<OpenShard>,
+    held: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Files {
+    pub fn new(caches: Arc<[Arc<Cache>]>, verify: Verify) -> Self {
+        Self {
+            by_cache: vec![NONE; caches.len()].into(),
+            caches,
+            verify,
+            tables: Vec::new(),
+            shards: Vec::new(),
+            held: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Forgets held records and, if there are many, open files. Nothing located before may be read afterwards.
+    pub fn begin(&mut self) {
+        self.held.clear();
+        if self.shards.len() >= SHARDS_MAX || self.tables.len() >= SHARDS_MAX {
+            self.tables.clear();
+            self.shards.clear();
+            self.by_cache.fill(NONE);
+        }
+    }
+
+    /// Appends where each sample's record lies.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] for a sample that its cache does not have; [`CacheError::DamagedRecord`] or
+    /// [`CacheError::DamagedFile`] for an index row or file that cannot be; [`CacheError::Io`] if reading fails.
+    pub fn locate(&mut self, samples: &[SampleRef], found: &mut Vec<Located>) -> Result<()> {
+        found.reserve(samples.len());
+        for (position, sample) in samples.iter().enumerate() {
+            if let Some(later) = samples.get(position + AHEAD) {
+                self.prefetch_index(*later);
+            }
+            found.push(self.locate_one(*sample)?);
+        }
+        Ok(())
+    }
+
+    fn prefetch_index(&self, sample: SampleRef) {
+        let slot = self.by_cache.get(sample.cache as usize);
+        let tables = slot.and_then(|slot| self.tables.get(*slot as usize));
+        let index = tables.and_then(|tables| tables.index.memory());
+        let start = (sample.sample as usize).saturating_mul(ROW_BYTES as usize);
+        if let Some(row) = index.and_then(|index| index.get(start..start.saturating_add(1))) {
+            prefetch(row);
+        }
+    }
+
+    fn locate_one(&mut self, sample: SampleRef) -> Result<Located> {
+        let table = match self.by_cache.get(sample.cache as usize) {
+            Some(&NONE) => self.open_tables(sample.cache)?,
+            Some(&slot) => slot,
+            None => {
+                return Err(CacheError::OutOfRange {
+                    index: i128::from(sample.cache),
+                    len: self.caches.len() as u64,
+                });
+            }
+        };
+        let tables = self.tables(table)?;
+        let row = tables.cache.index_row(&tables.index, sample.sample)?;
+        let algorithm = tables.cache.algorithm(row.shard);
+        let number = row.shard as usize;
+        let shard = match tables.shards.get(number) {
+            Some(&NONE) => self.open_shard(table, row)?,
+            Some(&slot) => slot,
+            None => return Err(CacheError::internal("an index row was not checked")),
+        };
+        let start = match shard {
+            NONE => self.hold(table, row, sample.sample)?,
+            _ => address(row.offset)?,
+        };
+        Ok(Located {
+            start,
+            len: address(row.byte_len)?,
+            sample: sample.sample,
+            table,
+            shard,
+            algorithm,
+        })
+    }
+
+    fn tables(&self, slot: u32) -> Result<&OpenTables> {
+        let tables = self.tables.get(slot as usize);
+        tables.ok_or_else(|| CacheError::internal("a cache that was not opened"))
+    }
+
+    fn open_tables(&mut self, number: u32) -> Result<u32> {
+        let position = number as usize;
+        let cache = self.caches.get(position);
+        let (Some(cache), Some(place)) = (cache, self.by_cache.get_mut(position)) else {
+            return Err(CacheError::internal("a cache beyond the last"));
+        };
+        let shards = vec![NONE; cache.manifest().shards.len()];
+        self.tables.push(OpenTables {
+            index: cache.index()?,
+            checksums: cache.checksums()?,
+            cache: Arc::clone(cache),
+            shards: shards.into(),
+        });
+        *place = self.tables.len() as u32 - 1;
+        Ok(*place)
+    }
+
+    /// The slot of a shard that is mapped, or [`NONE`] for one that is not or for which there is no room.
+    fn open_shard(&mut self, table: u32, row: IndexRow) -> Result<u32> {
+        let slot = self.shards.len();
+        let tables = self.tables.get_mut(table as usize);
+        let Some(tables) = tables.filter(|_| slot < SHARDS_MAX) else {
+            return Ok(NONE);
+        };
+        let file = tables.cache.shard(row.shard)?;
+        if file.memory().is_none() {
+            return Ok(NONE);
+        }
+        if let Some(place) = tables.shards.get_mut(row.shard as usize) {
+            *place = slot as u32;
+        }
+        self.shards.push(OpenShard {
+            number: row.shard,
+            file,
+        });
+        Ok(slot as u32)
+    }
+
+    /// Copies a record out of its file and compares it with its checksum, so that the file need not stay open.
+    fn hold(&mut self, table: u32, row: IndexRow, sample: u64) -> Result<usize> {
+        let tables = self
+            .tables
+            .get(table as usize)
+            .ok_or_else(|| CacheError::internal("a cache that was not opened"))?;
+        let file = tables.cache.shard(row.shard)?;
+        let record = file.view(row.offset, row.byte_len, &mut self.scratch)?;
+        let files = (&*tables.index, tables.checksums.as_deref(), &*file);
+        tables
+            .cache
+            .verify_record(files, row, sample, record, self.verify)?;
+        let start = self.held.len();
+        self.held.extend_from_slice(record);
+        Ok(start)
+    }
+
+    /// The bytes of a record.
+    pub fn bytes(&self, at: &Located) -> Option<&[u8]> {
+        let memory = match at.shard {
+            NONE => self.held.as_slice(),
+            slot => self.shards.get(slot as usize)?.file.memory()?,
+        };
+        memory.get(at.start..at.start.checked_add(at.len)?)
+    }
+
+    /// The bytes of a record, compared with their checksum as often as asked for.
+    ///
+    /// # Errors
+    /// As [`Cache::verify_record`].
+    pub fn record(&self, at: &Located) -> Result<&[u8]> {
+        let record = self
+            .bytes(at)
+            .ok_or_else(|| CacheError::internal("a located record lies outside its file"))?;
+        if let Some(shard) = self.shards.get(at.shard as usize) {
+            let tables = self.tables(at.table)?;
+            let files = (&*tables.index, tables.checksums.as_deref(), &*shard.file);
+            let row = IndexRow {
+                shard: shard.number,
+                offset: at.start as u64,
+                byte_len: at.len as u64,
+            };
+            tables
+                .cache
+                .verify_record(files, row, at.sample, record, self.verify)?;
+        }
+        Ok(record)
+    }
+
+    /// What the payload of a record may have been compressed with.
+    ///
+    /// # Errors
+    /// As [`Cache::dictionary`].
+    pub fn dictionary(&self, at: &Located) -> Result<Option<&Dictionary>> {
+        self.tables(at.table)?.cache.dictionary()
+    }
+
+    /// The error for a record that is not what the manifest describes.
+    pub fn fault(&self, at: &Located, found: String) -> CacheError {
+        let path = match (self.shards.get(at.shard as usize), self.tables(at.table)) {
+            (Some(shard), _) => shard.file.path().to_path_buf(),
+            (None, Ok(tables)) => tables.cache.path().to_path_buf(),
+            (None, Err(error)) => return error,
+        };
+        CacheError::DamagedRecord {
+            path,
+            sample_id: at.sample,
+            offset: at.start as u64,
+            subject: "record".to_owned(),
+            expected: "metadata and payload as the manifest describes them".to_owned(),
+            found,
+        }
+    }
+}
+
+fn address(value: u64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| CacheError::internal("a record beyond memory"))
+}

@@ -1,0 +1,55 @@
+//! The zstd dictionary of an open cache: read, checked and digested once, by whoever first needs it.
+
+use std::path::Path;
+
+use super::file::{FileReader, Purpose};
+use crate::error::{CacheError, Result};
+use crate::format::checksum::Sha256Digest;
+use crate::format::compression::Dictionary;
+use crate::format::manifest::DictionaryEntry;
+use crate::format::names;
+use crate::sync::{Mutex, OnceLock, lock};
+use crate::types::Io;
+
+/// The place of a dictionary that may not have been needed yet.
+#[derive(Debug, Default)]
+pub(super) struct DictionarySlot {
+    digested: OnceLock<Dictionary>,
+    /// Held by the one who digests it.
+    digesting: Mutex<()>,
+}
+
+impl DictionarySlot {
+    /// The dictionary of the cache at `path`, as `entry` describes it.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] for another file, or for one that is no dictionary.
+    pub fn get(&self, path: &Path, io: Io, entry: &DictionaryEntry) -> Result<&Dictionary> {
+        if let Some(dictionary) = self.digested.get() {
+            return Ok(dictionary);
+        }
+        let _digesting = lock(&self.digesting);
+        if let Some(dictionary) = self.digested.get() {
+            return Ok(dictionary);
+        }
+        let dictionary = digest(&path.join(names::DICTIONARY), io, entry)?;
+        Ok(self.digested.get_or_init(|| dictionary))
+    }
+}
+
+fn digest(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Dictionary> {
+    let file = FileReader::open(path, entry.byte_len, io, Purpose::Table)?;
+    let mut scratch = Vec::new();
+    let bytes = file.view(0, entry.byte_len, &mut scratch)?;
+    let found = Sha256Digest::of(bytes);
+    if found != entry.sha256 {
+        return Err(CacheError::damaged(
+            path,
+            "checksum of the file",
+            format!("sha256 {}", entry.sha256),
+            format!("sha256 {found}"),
+        ));
+    }
+    Dictionary::digest(bytes)
+        .map_err(|found| CacheError::damaged(path, "content of the file", "a dictionary", found))
+}

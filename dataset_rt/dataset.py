@@ -14,9 +14,9 @@ import polars as pl
 
 from dataset_rt import _dataset_rt as native
 from dataset_rt.batch import CachedBatch, generator
+from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.config import WriterConfig
 from dataset_rt.destinations import as_bytes, destinations
-from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.records import (
     CachedSample,
     CacheSourcesDatasetError,

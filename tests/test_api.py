@@ -174,6 +174,12 @@ def test_defaults_are_the_documented_ones():
         (ShardCompression, {"algo": "lz4", "ratio": 0.0}, "ratio"),
         (ShardCompression, {"algo": "lz4", "ratio": float("inf")}, "ratio"),
         (ShardCompression, {"algo": "lz4", "ratio": float("nan")}, "ratio"),
+        (ShardCompression, {"algo": "zstd", "level": 20}, "level\n.*less than or equal to 19"),
+        (ShardCompression, {"algo": "zstd", "level": -8}, "level\n.*greater than or equal to -7"),
+        (ShardCompression, {"algo": "lz4", "level": 1}, "level"),
+        (ShardCompression, {"algo": "zstd", "dictionary_bytes": 1023}, "dictionary_bytes"),
+        (ShardCompression, {"algo": "zstd", "dictionary_bytes": 2**20 + 1}, "dictionary_bytes"),
+        (ShardCompression, {"algo": "lz4", "dictionary_bytes": 4096}, "dictionary_bytes"),
         (WriterProfilerConfig, {"enabled": "perhaps"}, "enabled"),
     ],
     ids=str,
@@ -185,7 +191,11 @@ def test_an_option_outside_its_range_is_refused_by_name(kind, options, field):
 
 
 def test_configurations_are_frozen_comparable_and_pickle():
-    for frozen in (ReaderConfig(seed=2**64 - 1, epoch_length=5), WriterConfig(num_threads=2), ShardCompression()):
+    for frozen in (
+        ReaderConfig(seed=2**64 - 1, epoch_length=5),
+        WriterConfig(num_threads=2),
+        ShardCompression(algo="zstd", level=-7, dictionary_bytes=2**20),
+    ):
         with pytest.raises(pydantic.ValidationError):
             setattr(frozen, next(iter(type(frozen).model_fields)), 3)
         assert pickle.loads(pickle.dumps(frozen)) == frozen

@@ -61,10 +61,15 @@ def tiny(tmp_path_factory):
     plain = write(base, ITEMS, "plain", max_shard_bytes=150)
     assert len(manifest(plain)["shards"]) == 2
     lz4 = ShardCompression(algo="lz4", ratio=2.0)
-    return {"plain": plain, "lz4": write(base, ITEMS, "lz4", shard_compression=lz4)}
+    zstd = ShardCompression(algo="zstd")
+    return {
+        "plain": plain,
+        "lz4": write(base, ITEMS, "lz4", shard_compression=lz4),
+        "zstd": write(base, ITEMS, "zstd", shard_compression=zstd),
+    }
 
 
-@pytest.mark.parametrize("name", ["plain", "lz4"])
+@pytest.mark.parametrize("name", ["plain", "lz4", "zstd"])
 @pytest.mark.parametrize("file", ["manifest.json", "metadata.arrow", "index.bin", "checksums.bin", "shards/000000.bin"])
 def test_every_flipped_byte_gives_right_bytes_or_a_typed_error(tiny, tmp_path, name, file):
     path = shutil.copytree(tiny[name], tmp_path / "copy")
@@ -83,7 +88,7 @@ def test_every_flipped_byte_gives_right_bytes_or_a_typed_error(tiny, tmp_path, n
     assert served(path) == expected
 
 
-@pytest.mark.parametrize("name", ["plain", "lz4"])
+@pytest.mark.parametrize("name", ["plain", "lz4", "zstd"])
 def test_every_cut_of_every_file_is_found_at_open(tiny, tmp_path, name):
     path = shutil.copytree(tiny[name], tmp_path / "copy")
     expected = served(path)

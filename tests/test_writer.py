@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import hashlib
 import json
 import math
 import mmap
@@ -54,6 +55,8 @@ from tests.support import (
 )
 
 LZ4 = ShardCompression(algo="lz4", ratio=2.0)
+ZSTD = ShardCompression(algo="zstd", ratio=3.0)
+TRAINED = ShardCompression(algo="zstd", level=1, dictionary_bytes=1024)
 
 
 def mapped(data: bytes) -> mmap.mmap:
@@ -339,7 +342,7 @@ def sources(draw):
 
 @given(
     items=sources(),
-    algo=st.sampled_from([ShardCompression(), LZ4]),
+    algo=st.sampled_from([ShardCompression(), LZ4, ZSTD, TRAINED]),
     prefetch=st.integers(1, 70),
     threads=st.integers(1, 4),
     shard_bytes=st.integers(200, 9000),
@@ -814,6 +817,36 @@ def test_lz4_payloads_shrink_and_come_back_equal(tmp_path):
     assert shard["compression"] == {"algo": "lz4", "ratio": 2.0}
     assert shard["uncompressed_byte_len"] == 20 * 13_001
     assert shard["byte_len"] < 20 * 5000
+
+
+@pytest.mark.parametrize("level", [-7, 1, 3, 19])
+def test_zstd_payloads_shrink_and_come_back_equal(tmp_path, level):
+    items = [(b"ab" * 5000, {"n": 0}), (os.urandom(3000), {"n": 1}), (b"", {"n": 2}), (b"x", {"n": 3})]
+    path = write(tmp_path, items * 20, shard_compression=ShardCompression(algo="zstd", ratio=3.0, level=level))
+    assert pairs(read(path)) == items * 20
+    assert manifest(path)["format_version"] == 4
+    [shard] = manifest(path)["shards"]
+    assert shard["compression"] == {"algo": "zstd", "ratio": 3.0}
+    assert shard["uncompressed_byte_len"] == 20 * 13_001
+    assert shard["byte_len"] < 20 * 3500
+
+
+def test_a_zstd_dictionary_lies_in_the_cache_and_shrinks_short_records(tmp_path):
+    items = [(f"sample {n}: a photo of object number {n * 7919} on a table".encode(), {"n": n}) for n in range(3000)]
+    plain, trained = (
+        write(tmp_path / name, items, shard_compression=ShardCompression(algo="zstd", dictionary_bytes=size))
+        for name, size in [("plain", 0), ("trained", 4096)]
+    )
+    assert pairs(read(plain)) == pairs(read(trained)) == items
+    assert "dictionary" not in manifest(plain)
+    described = manifest(trained)["dictionary"]
+    dictionary = (trained / "dictionary.zstd").read_bytes()
+    assert described == {"byte_len": len(dictionary), "sha256": hashlib.sha256(dictionary).hexdigest()}
+    lengths = [manifest(path)["shards"][0]["byte_len"] for path in (plain, trained)]
+    assert lengths[1] < lengths[0] * 2 / 3
+    (trained / "dictionary.zstd").write_bytes(dictionary[:-1] + b"?")
+    with pytest.raises(errors.CorruptCacheError, match=r"dictionary\.zstd"):
+        pairs(read(trained))
 
 
 def test_very_many_tiny_samples(tmp_path):

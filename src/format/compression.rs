@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::zstd::{Dictionary, Parameters as ZstdParameters, train as train_zstd};
+pub use super::dictionary::{Dictionary, train};
+pub use super::zstd::Parameters as ZstdParameters;
 use super::{lz4, zstd};
 
 /// How the payloads of a shard are stored.
@@ -235,6 +236,30 @@ pub(super) mod testing {
                 (state >> 56) as u8
             })
             .collect()
+    }
+
+    /// Text in which much repeats, but not everything.
+    pub fn text(seed: usize, len: usize) -> Vec<u8> {
+        let words = [
+            "train",
+            "a photo of",
+            "label",
+            "/data/",
+            "image",
+            ".jpg",
+            "score",
+        ];
+        let numbers = noise(len + seed).split_off(seed);
+        let mut text = Vec::new();
+        for number in numbers {
+            text.extend_from_slice(words[usize::from(number) % words.len()].as_bytes());
+            text.extend_from_slice((usize::from(number) * seed % 1000).to_string().as_bytes());
+            if text.len() >= len {
+                break;
+            }
+        }
+        text.truncate(len);
+        text
     }
 }
 

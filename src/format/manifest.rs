@@ -364,6 +364,13 @@ mod tests {
         }
     }
 
+    fn dictionary(byte_len: u64) -> DictionaryEntry {
+        DictionaryEntry {
+            byte_len,
+            sha256: Sha256Digest::of(b"dictionary"),
+        }
+    }
+
     fn parse(text: &[u8]) -> Result<Manifest> {
         Manifest::parse(Path::new("manifest.json"), text)
     }
@@ -371,6 +378,11 @@ mod tests {
     #[test]
     fn a_manifest_survives() {
         assert_eq!(parse(&manifest().to_bytes().unwrap()).unwrap(), manifest());
+        let mut newest = manifest();
+        newest.format_version = 4;
+        newest.shards[0].compression.algo = Algorithm::Zstd;
+        newest.dictionary = Some(dictionary(DICTIONARY_BYTES_MAX));
+        assert_eq!(parse(&newest.to_bytes().unwrap()).unwrap(), newest);
     }
 
     #[test]
@@ -415,13 +427,19 @@ mod tests {
 
     #[test]
     fn hostile_names_and_numbers_are_refused() {
-        let attacks: [fn(&mut Manifest); 6] = [
+        let attacks: [fn(&mut Manifest); 9] = [
             |m| m.shards[0].name = "../000000.bin".to_owned(),
             |m| m.shards[0].name = "/etc/passwd".to_owned(),
             |m| m.shards.push(m.shards[0].clone()),
             |m| m.sample_count = u64::MAX,
             |m| m.shards[0].byte_len = u64::MAX,
             |m| m.shards.clear(),
+            |m| m.shards[0].compression.algo = Algorithm::Zstd,
+            |m| m.dictionary = Some(dictionary(1024)),
+            |m| {
+                m.format_version = 4;
+                m.dictionary = Some(dictionary(DICTIONARY_BYTES_MAX + 1));
+            },
         ];
         for attack in attacks {
             let mut hostile = manifest();

@@ -6,6 +6,7 @@
 pub mod checksum;
 pub mod columns;
 pub mod compression;
+mod dictionary;
 pub mod envelope;
 pub mod index;
 mod lz4;

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::io::Cursor;
-use std::sync::Arc;
 
 use zstd_safe::{
-    CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat, SafeResult, compress_bound,
-    get_error_name, train_from_buffer,
+    CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, SafeResult, compress_bound,
+    get_error_name,
 };
+
+use super::dictionary::{Dictionary, REFUSED};
 
 /// Bytes before payload or frame.
 const LENGTH_PREFIX: usize = 4;
@@ -76,7 +77,7 @@ impl Parameters {
     /// # Errors
     /// What is wrong with the dictionary.
     pub fn new(level: i32, dictionary: Option<&[u8]>) -> Result<Self, String> {
-        let digest = |bytes| CDict::try_create(bytes, level).ok_or_else(refused_dictionary);
+        let digest = |bytes| CDict::try_create(bytes, level).ok_or(REFUSED);
         let dictionary = dictionary.map(digest).transpose()?;
         Ok(Self { level, dictionary })
     }
@@ -126,26 +127,6 @@ impl<'a> Compressor<'a> {
     }
 }
 
-/// A dictionary digested for decompression; may be shared by any number of threads.
-pub struct Dictionary(DDict<'static>);
-
-impl Dictionary {
-    /// Digests the bytes of a dictionary.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn digest(bytes: &[u8]) -> Result<Self, String> {
-        let digested = DDict::try_create(bytes).ok_or_else(refused_dictionary)?;
-        Ok(Self(digested))
-    }
-}
-
-impl fmt::Debug for Dictionary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dictionary of {} bytes", self.0.sizeof())
-    }
-}
-
 /// Decompresses one frame after the other, in memory that is used again.
 pub(super) struct Decompressor(DCtx<'static>);
 
@@ -168,7 +149,7 @@ impl Decompressor {
         let context = &mut self.0;
         decompressed(match dictionary {
             None => context.decompress(out, frame),
-            Some(dictionary) => context.decompress_using_ddict(out, frame, &dictionary.0),
+            Some(dictionary) => context.decompress_using_ddict(out, frame, dictionary.digested()),
         })
     }
 
@@ -183,17 +164,9 @@ impl Decompressor {
         let out = &mut at_end(out);
         decompressed(match dictionary {
             None => context.decompress(out, frame),
-            Some(dictionary) => context.decompress_using_ddict(out, frame, &dictionary.0),
+            Some(dictionary) => context.decompress_using_ddict(out, frame, dictionary.digested()),
         })
     }
-}
-
-/// Trains a dictionary of at most `bytes` bytes on `samples`, which lie one after the other and have these lengths; none
-/// if they are too few or have nothing in common.
-pub fn train(samples: &[u8], lengths: &[usize], bytes: usize) -> Option<Arc<[u8]>> {
-    let mut dictionary = Vec::with_capacity(bytes);
-    train_from_buffer(&mut dictionary, samples, lengths).ok()?;
-    Some(dictionary.into())
 }
 
 /// The unused capacity behind `out`.
@@ -221,6 +194,157 @@ fn no_memory() -> String {
     "zstd: no memory for a context".to_owned()
 }
 
-fn refused_dictionary() -> String {
-    "a dictionary that zstd cannot load".to_owned()
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::compression::testing::{noise, text};
+    use super::*;
+    use crate::limits::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
+
+    pub fn stored(parameters: &Parameters, payload: &[u8]) -> Vec<u8> {
+        let mut stored = b"before".to_vec();
+        let mut compressor = Compressor::new(parameters).unwrap();
+        compressor.store(payload, &mut stored).unwrap();
+        stored.split_off(6)
+    }
+
+    pub fn restored(stored: &[u8], dictionary: Option<&Dictionary>) -> Result<Vec<u8>, String> {
+        match split(stored)? {
+            Stored::Plain(payload) => Ok(payload.to_vec()),
+            Stored::Frame(len, frame) => {
+                let mut out = vec![9; len];
+                let mut decompressor = Decompressor::new()?;
+                let found = decompressor.restore(frame, dictionary, &mut out)?;
+                let mut appended = b"before".to_vec();
+                appended.reserve(len);
+                assert_eq!(
+                    decompressor.append(frame, dictionary, &mut appended),
+                    Ok(found)
+                );
+                assert_eq!(appended, [b"before", &out[..found]].concat());
+                out.truncate(found);
+                Ok(out)
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_survives_every_level_whether_it_shrinks_or_not() {
+        for level in [ZSTD_LEVEL_MIN, -1, 1, 3, ZSTD_LEVEL_MAX] {
+            let parameters = Parameters::new(level, None).unwrap();
+            let lengths = (0..40).chain([255, 256, 4095, 65_535, 65_792, 131_072, 131_073]);
+            for len in lengths.chain([(1 << 20) + 1]) {
+                for payload in [noise(len), vec![7; len], text(len % 7, len)] {
+                    let stored = stored(&parameters, &payload);
+                    assert_eq!(split(&stored).unwrap().payload_len(), len);
+                    assert!(stored.len() <= 4 + len, "{level} {len}");
+                    assert_eq!(restored(&stored, None), Ok(payload), "{level} {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_that_does_not_shrink_is_stored_behind_its_length() {
+        let parameters = Parameters::new(3, None).unwrap();
+        assert_eq!(stored(&parameters, b""), [0; 4]);
+        assert_eq!(stored(&parameters, b"x"), [1, 0, 0, 0, b'x']);
+        let payload = noise(0x12345);
+        let expected = [&[0x45, 0x23, 1, 0], &payload[..]].concat();
+        assert_eq!(stored(&parameters, &payload), expected);
+    }
+
+    /// 1,000 times the byte 7 as the format describes it: no flags, a window of 1 KiB, and one last block of a repeated
+    /// byte.
+    const SEVENS: [u8; 10] = [0xe8, 3, 0, 0, 0, 0, 0x43, 0x1f, 0, 7];
+
+    #[test]
+    fn a_frame_is_nothing_but_its_blocks_behind_two_bytes() {
+        assert_eq!(restored(&SEVENS, None), Ok(vec![7; 1000]));
+        // What is written has no flags either, and only misses the magic number to be read by everybody.
+        let parameters = Parameters::new(3, None).unwrap();
+        let stored = stored(&parameters, &[7; 1000]);
+        assert_eq!(stored[4], 0);
+        let whole = [&[0x28, 0xb5, 0x2f, 0xfd], &stored[4..]].concat();
+        let mut out = Vec::with_capacity(1000);
+        assert_eq!(zstd_safe::decompress(&mut out, &whole), Ok(1000));
+        assert_eq!(out, [7; 1000]);
+    }
+
+    #[test]
+    fn lengths_that_contradict_the_frame_are_refused_before_or_after_it_is_read() {
+        let claiming = |len: u32| [&len.to_le_bytes()[..], &SEVENS[4..]].concat();
+        for (len, fault) in [
+            (5, "more than its 5 raw bytes"),
+            (999, "too small"),
+            (6 * 32_768 + 1, "more than the 196608 it can hold"),
+            (u32::MAX, "more than the 196608 it can hold"),
+        ] {
+            let error = restored(&claiming(len), None).unwrap_err();
+            assert!(error.contains(fault), "{len}: {error}");
+        }
+        for len in [1001, 6 * 32_768] {
+            assert_eq!(restored(&claiming(len), None), Ok(vec![7; 1000]));
+        }
+        for len in 0..4 {
+            assert!(split(&SEVENS[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn no_frame_holds_more_than_a_frame_of_its_size_is_believed_to_hold() {
+        let parameters = Parameters::new(ZSTD_LEVEL_MAX, None).unwrap();
+        let zeros = vec![0; 20 << 20];
+        let stored = stored(&parameters, &zeros);
+        assert!(stored.len() < 2000, "{}", stored.len());
+        assert!(restored(&stored, None) == Ok(zeros));
+    }
+
+    #[test]
+    fn a_frame_may_claim_a_window_of_2_gib_which_nobody_allocates() {
+        let claiming = |window| {
+            let mut stored = SEVENS;
+            stored[5] = window;
+            restored(&stored, None)
+        };
+        let [two_gib, four_gib] = [21 << 3, 22 << 3];
+        assert_eq!(claiming(two_gib), Ok(vec![7; 1000]));
+        assert!(claiming(four_gib).is_err());
+    }
+
+    #[test]
+    fn no_cut_and_no_flip_of_a_frame_panics_or_gives_another_length() {
+        let parameters = Parameters::new(3, None).unwrap();
+        let payload = text(3, 2000);
+        let sound = stored(&parameters, &payload);
+        for at in 0..sound.len() {
+            if let Ok(found) = restored(&sound[..at], None) {
+                assert!(at >= 4 && found.len() < payload.len(), "{at}");
+            }
+            for mask in [1, 0x10, 0x80, 0xff] {
+                let mut flipped = sound.clone();
+                flipped[at] ^= mask;
+                let _ = restored(&flipped, None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_stored_does_not_depend_on_what_was_stored_before() {
+        for level in [ZSTD_LEVEL_MIN, 1, 3, 4, 5, 6, 9, 12, 13, 16, ZSTD_LEVEL_MAX] {
+            let parameters = Parameters::new(level, None).unwrap();
+            let mut used = Compressor::new(&parameters).unwrap();
+            for len in [100, 20_000, 140_000] {
+                let payload = text(1, len);
+                let expected = stored(&parameters, &payload);
+                for seed in 2..4 {
+                    for other in [text(seed, len * seed / 3), noise(len / 2)] {
+                        used.store(&other, &mut Vec::new()).unwrap();
+                    }
+                    let mut again = Vec::new();
+                    used.store(&payload, &mut again).unwrap();
+                    assert!(again == expected, "level {level}, {len} bytes");
+                }
+            }
+        }
+    }
 }

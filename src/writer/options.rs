@@ -244,6 +244,38 @@ mod tests {
     }
 
     #[test]
+    fn level_and_dictionary_are_for_zstd_and_named_outside_their_range() {
+        let of = |algo| WriterOptions::new(1, 1, 1, Compression { algo, ratio: 1.0 }).unwrap();
+        let zstd = of(Algorithm::Zstd);
+        for level in [-7, 1, 3, 19] {
+            assert!(zstd.with_zstd(level, 0).is_ok());
+        }
+        for level in [-8, 20, i64::MIN, i64::MAX] {
+            let error = zstd.with_zstd(level, 0).unwrap_err().to_string();
+            assert!(error.contains("-7 to 19"), "{error}");
+        }
+        for bytes in [1024, 112_640, 1 << 20] {
+            assert!(
+                zstd.with_zstd(3, bytes)
+                    .unwrap()
+                    .recipe()
+                    .unwrap()
+                    .is_none()
+            );
+        }
+        for bytes in [1, 1023, (1 << 20) + 1, u64::MAX] {
+            let option = refused(zstd.with_zstd(3, bytes));
+            assert_eq!(option, "shard_compression.dictionary_bytes");
+        }
+        for algo in [Algorithm::None, Algorithm::Lz4] {
+            assert!(of(algo).with_zstd(3, 0).is_ok());
+            assert_eq!(refused(of(algo).with_zstd(4, 0)), "shard_compression.level");
+            let option = refused(of(algo).with_zstd(3, 1024));
+            assert_eq!(option, "shard_compression.dictionary_bytes");
+        }
+    }
+
+    #[test]
     fn chunks_never_hold_more_than_the_prefetch_size() {
         for prefetch in 1..300 {
             for threads in [1, 2, 4, 64] {

@@ -217,10 +217,12 @@ impl Pipeline {
     ) -> Result<()> {
         let (done, trained) = bounded(1);
         self.pass(Work::Train(Box::new(lesson(done))))?;
-        while trained.recv_timeout(TICK).is_err() {
+        loop {
             self.look(interrupt)?;
+            if trained.recv_timeout(TICK).is_ok() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     fn pass(&mut self, work: Work) -> Result<()> {

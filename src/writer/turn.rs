@@ -13,7 +13,7 @@ use super::output::Tag;
 use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Encoder, Recipe, ZstdParameters, train_zstd};
+use crate::format::compression::{Encoder, Recipe, ZstdParameters, train};
 use crate::sync::{Mutex, MutexGuard, OnceLock, Sender, lock};
 
 /// What the workers are given.
@@ -103,7 +103,7 @@ impl Shared {
     /// Trains the dictionary, hands it to the committer, and sets the recipe.
     fn train(&self, lesson: &Lesson) -> Result<()> {
         let (dictionary, parameters) = self.profile.time(Stage::Compress, || {
-            let dictionary = train_zstd(&lesson.samples, &lesson.lengths, lesson.dictionary_bytes);
+            let dictionary = train(&lesson.samples, &lesson.lengths, lesson.dictionary_bytes);
             let parameters = ZstdParameters::new(self.zstd_level, dictionary.as_deref());
             (dictionary, parameters)
         });

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use dataset_rt::dataset::{Dataset, DatasetOptions};
 use dataset_rt::error::Result;
-use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA};
+use dataset_rt::format::names::{CHECKSUMS, DICTIONARY, INDEX, MANIFEST, METADATA};
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::store::vfs::Vfs;
 use dataset_rt::types::Io;
@@ -27,14 +27,23 @@ fn rows() -> Vec<Sample> {
     samples(5, 300)
 }
 
-/// Two shards with records in them.
-fn publish(vfs: Arc<dyn Vfs>, base: &Path) -> Result<()> {
+/// Enough to train a dictionary on.
+fn many_rows() -> Vec<Sample> {
+    samples(20, 60)
+}
+
+/// Two shards with records in them, or one that needs a dictionary.
+fn publish(vfs: Arc<dyn Vfs>, base: &Path, trained: bool) -> Result<()> {
     let lock = CacheLock::try_acquire(base, NAME)?;
-    write(vfs, base, NAME, lock, Layout::none(800), &rows()).map(drop)
+    let (layout, rows) = match trained {
+        false => (Layout::none(800), rows()),
+        true => (Layout::trained(1 << 20), many_rows()),
+    };
+    write(vfs, base, NAME, lock, layout, &rows).map(drop)
 }
 
 /// Opens the cache with validation, and reads every sample.
-fn judge(base: &Path) -> Verdict {
+fn judge(base: &Path, trained: bool) -> Verdict {
     let cache = base.join(NAME);
     if !cache.exists() {
         return Verdict::Absent;
@@ -47,7 +56,9 @@ fn judge(base: &Path) -> Verdict {
         Err(error) => Verdict::Broken(error.to_string()),
         Ok(dataset) => {
             let delivered = deliver(&dataset);
-            if delivered.failure.is_none() && delivered.samples == rows() {
+            let expected = if trained { many_rows() } else { rows() };
+            let complete = cache_has_dictionary(base) == trained;
+            if complete && delivered.failure.is_none() && delivered.samples == expected {
                 Verdict::Complete
             } else {
                 Verdict::Broken(format!("{delivered:?}"))
@@ -56,11 +67,19 @@ fn judge(base: &Path) -> Verdict {
     }
 }
 
+fn cache_has_dictionary(base: &Path) -> bool {
+    base.join(NAME).join(DICTIONARY).exists()
+}
+
 fn with_scenario<T>(base: &str, body: impl FnOnce(&Scenario<'_>) -> T) -> T {
+    with_either_scenario(base, false, body)
+}
+
+fn with_either_scenario<T>(base: &str, trained: bool, body: impl FnOnce(&Scenario<'_>) -> T) -> T {
     let scenario = Scenario {
         before: Tree::new(),
-        run: &|vfs, root| publish(vfs, &root.join(base)),
-        check: &|root| judge(&root.join(base)),
+        run: &|vfs, root| publish(vfs, &root.join(base), trained),
+        check: &|root| judge(&root.join(base), trained),
         die: &|root| {
             let base = root.join(base);
             fs::create_dir_all(&base).unwrap();
@@ -83,6 +102,20 @@ fn a_power_cut_under_the_writer_leaves_no_cache_or_a_valid_one() {
         let states = with_scenario(base, |scenario| scenario.cut_power(&sound)).unwrap();
         assert!(states > 500, "{states}");
     }
+}
+
+#[test]
+fn a_dictionary_is_published_with_its_cache_or_not_at_all() {
+    let states = with_either_scenario("", true, |scenario| scenario.cut_power(&sound)).unwrap();
+    assert!(states > 300, "{states}");
+    let tried = with_either_scenario("new", true, |scenario| scenario.inject_faults()).unwrap();
+    assert!(tried > 150, "{tried}");
+    let forgetful = |disk: SimDisk| -> Arc<dyn Vfs> {
+        let forgets = |path: &Path| path.ends_with(DICTIONARY);
+        Arc::new(Forgetful { disk, forgets })
+    };
+    let found = with_either_scenario("", true, |scenario| scenario.cut_power(&forgetful));
+    assert!(found.is_err(), "no sync of the dictionary passed {found:?}");
 }
 
 #[test]

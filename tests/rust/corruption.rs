@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::manifest::Manifest;
-use dataset_rt::format::names::{MANIFEST, SHARDS};
+use dataset_rt::format::names::{DICTIONARY, MANIFEST, SHARDS};
 use dataset_rt::types::Io;
 
 use crate::support::caches::{Layout, copy, samples, write_here};
@@ -121,16 +121,32 @@ fn manifest(bytes: &[u8]) -> Manifest {
 
 #[test]
 fn a_damaged_byte_a_cut_or_a_lost_file_is_never_served() {
-    for layout in [Layout::none(150), Layout::lz4(150)] {
+    let few = samples(5, 9);
+    // Enough for a dictionary, and payloads that it shrinks.
+    let many = samples(20, 60);
+    for (layout, samples) in [
+        (Layout::none(150), &few),
+        (Layout::lz4(150), &few),
+        (Layout::zstd(250), &samples(5, 40)),
+        (Layout::trained(1 << 20), &many),
+    ] {
         let folder = tempfile::tempdir().unwrap();
-        let cache = write_here(folder.path(), "train", layout, &samples(5, 9));
+        let cache = write_here(folder.path(), "train", layout, samples);
         let files = files(&cache);
         assert!(files.len() >= 6, "{:?}", files.keys());
+        let has_dictionary = files.contains_key(Path::new(DICTIONARY));
+        assert_eq!(has_dictionary, layout.dictionary_bytes > 0);
         let mut damages = Vec::new();
         for (file, bytes) in &files {
             // What compression leaves as it is need not be tried twice.
-            if layout.algorithm == Algorithm::None || file.starts_with(SHARDS) {
-                let every = every_damage(bytes.len(), &[0x01, 0x80, 0xff]);
+            let compressed = file.starts_with(SHARDS) || file == Path::new(DICTIONARY);
+            let described = has_dictionary && file == Path::new(MANIFEST);
+            if layout.algorithm == Algorithm::None || compressed || described {
+                let masks = match has_dictionary {
+                    true => &[0x20][..],
+                    false => &[0x01, 0x80, 0xff],
+                };
+                let every = every_damage(bytes.len(), masks);
                 damages.extend(every.map(|damage| (file.clone(), damage)));
             }
         }

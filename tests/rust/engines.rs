@@ -29,12 +29,17 @@ const ENGINES: [Io; 3] = [Io::Mmap, Io::Pread, Io::Auto];
 const WORKERS: [usize; 3] = [1, 2, 8];
 const WINDOWS: [usize; 6] = [1, 2, 3, 7, 64, 1000];
 
-/// Caches of many shards: tiny payloads, compressed ones, and some too large to be copied by the reader.
+/// Samples of all [`caches`].
+const SAMPLES: usize = 61 + 40 + 19 + 30;
+
+/// Caches of many shards: tiny payloads, compressed ones, some too large to be copied by the reader, and some that need
+/// a dictionary.
 fn caches(folder: &Path) -> Vec<PathBuf> {
     vec![
         write_here(folder, "tiny", Layout::none(1000), &samples(61, 9)),
         write_here(folder, "packed", Layout::lz4(3000), &samples(40, 700)),
         write_here(folder, "large", Layout::none(20_000), &samples(19, 6000)),
+        write_here(folder, "small", Layout::trained(2000), &samples(30, 300)),
     ]
 }
 
@@ -113,7 +118,7 @@ fn engine_threads_and_window_change_no_sample_and_no_order() {
             assert_eq!(first[0].references, every.collect::<Vec<_>>());
         } else {
             assert_ne!(first[0].references, first[1].references);
-            assert_eq!(first[0].references.len(), 120);
+            assert_eq!(first[0].references.len(), SAMPLES);
         }
         for (number, found) in all.enumerate() {
             assert_eq!(found, first, "{mode:?}, combination {}", number + 1);
@@ -162,7 +167,7 @@ fn batches_are_the_samples_whatever_reads_them() {
                 let single = deliver(&Dataset::open(&paths, with(order(mode))).unwrap());
                 // A batch with a damaged sample fails as a whole.
                 let whole = single.samples.len() as u64 / batch_size * batch_size;
-                let count = if broken { whole as usize } else { 120 };
+                let count = if broken { whole as usize } else { SAMPLES };
                 for options in everywhere(order(mode)) {
                     let dataset = Dataset::open(&paths, options).unwrap();
                     let (found, failure) = batches(&dataset, batch_size);

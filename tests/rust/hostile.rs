@@ -13,7 +13,7 @@ use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::envelope;
 use dataset_rt::format::index::IndexRow;
 use dataset_rt::format::metadata::{arrow_schema, writer};
-use dataset_rt::format::names::{CHECKSUMS, INDEX, MANIFEST, METADATA, SHARDS, shard};
+use dataset_rt::format::names::{CHECKSUMS, DICTIONARY, INDEX, MANIFEST, METADATA, SHARDS, shard};
 use dataset_rt::format::schema::Schema;
 use dataset_rt::limits::METADATA_JSON_BYTES_MAX;
 use dataset_rt::reader::{Chunk, Loader};
@@ -62,7 +62,7 @@ fn with_record(algorithm: Algorithm, extra: &[u8]) -> (Forge, IndexRow) {
 
 #[test]
 fn a_sound_forgery_reads() {
-    for algorithm in [Algorithm::None, Algorithm::Lz4] {
+    for algorithm in [Algorithm::None, Algorithm::Lz4, Algorithm::Zstd] {
         let reading = read(&Forge::sound(algorithm, &PAYLOADS));
         assert!(reading.is_sound(), "{reading:?}");
         let payloads: Vec<_> = reading
@@ -181,14 +181,20 @@ fn records_that_lie_about_lengths_are_refused() {
 }
 
 #[test]
-fn lz4_payloads_that_lie_about_lengths_are_refused() {
+fn compressed_payloads_that_lie_about_lengths_are_refused() {
+    for algorithm in [Algorithm::Lz4, Algorithm::Zstd] {
+        payloads_that_lie_about_lengths_are_refused(algorithm);
+    }
+}
+
+fn payloads_that_lie_about_lengths_are_refused(algorithm: Algorithm) {
     let head = record(Algorithm::None, 1, b"");
     let mut bad: Vec<Vec<u8>> = Vec::new();
     let noise: Vec<u8> = (0..100_u32)
         .map(|at| (at * at * 7 + at / 3) as u8)
         .collect();
     for payload in [&noise[..], &[7; 5000], b"x", b""] {
-        let stored = record(Algorithm::Lz4, 1, payload)[head.len()..].to_vec();
+        let stored = record(algorithm, 1, payload)[head.len()..].to_vec();
         for claimed in [
             0,
             1,
@@ -213,10 +219,90 @@ fn lz4_payloads_that_lie_about_lengths_are_refused() {
     bad.push([&20_u32.to_le_bytes()[..], &[0x10, b'a', 9, 0, 0x10, b'b']].concat());
     bad.push([&20_u32.to_le_bytes()[..], &[0x10, b'a', 0, 0, 0x10, b'b']].concat());
     for stored in bad {
-        let (mut forge, row) = with_record(Algorithm::Lz4, &[&head[..], &stored].concat());
+        let (mut forge, row) = with_record(algorithm, &[&head[..], &stored].concat());
         forge.index[1] = row;
         let fault = fault_of(&forge, 1);
         assert!(fault.contains("sample 1"), "{fault}: {stored:?}");
+    }
+}
+
+/// Payloads that zstd shrinks.
+const LONG: [&[u8]; 2] = [&[7; 300], &[9; 200]];
+
+/// What a cache with this dictionary delivers, if no record of it was compressed with it.
+fn read_with_dictionary(dictionary: &[u8]) -> std::result::Result<(), String> {
+    let mut forge = Forge::sound(Algorithm::Zstd, &LONG);
+    forge.dictionary = Some(dictionary.to_vec());
+    let delivered = read(&forge).delivered;
+    match delivered.failure {
+        Some(failure) => {
+            assert!(delivered.samples.is_empty());
+            Err(failure)
+        }
+        None => {
+            let payloads = delivered.samples.iter().map(|(payload, _)| &payload[..]);
+            assert!(payloads.eq(LONG));
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_that_is_none_is_refused_before_anything_is_restored_with_it() {
+    let magic = [0x37, 0xa4, 0x30, 0xec];
+    let noise: Vec<u8> = (0..500_u32).map(|at| (at * at / 7) as u8).collect();
+    for len in [4, 100, noise.len()] {
+        let bad = [&magic[..], &noise[..len]].concat();
+        let fault = read_with_dictionary(&bad).unwrap_err();
+        assert!(
+            fault.contains("a dictionary that zstd cannot load"),
+            "{fault}"
+        );
+    }
+    // Without the magic number it is content to refer to, which these records do not.
+    for harmless in [&[][..], &magic, &noise] {
+        assert_eq!(read_with_dictionary(harmless), Ok(()));
+    }
+}
+
+#[test]
+fn another_dictionary_than_the_one_described_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache");
+    let cache = write_here(
+        folder.path(),
+        "train",
+        Layout::trained(1 << 20),
+        &samples(20, 60),
+    );
+    let sound = fs::read(cache.join(DICTIONARY)).unwrap();
+    assert!(Reading::of(std::slice::from_ref(&cache), options(Io::Auto)).is_sound());
+    let mut altered = sound.clone();
+    *altered.last_mut().unwrap() ^= 1;
+    for (bytes, at_open) in [
+        (Some(&altered[..]), false),
+        (Some(&sound[1..]), true),
+        (Some(&[]), true),
+        (None, true),
+    ] {
+        copy(&cache, &path);
+        match bytes {
+            Some(bytes) => fs::write(path.join(DICTIONARY), bytes).unwrap(),
+            None => fs::remove_file(path.join(DICTIONARY)).unwrap(),
+        }
+        for io in ENGINES {
+            let error = open_error(&path, io);
+            assert_eq!(error.is_some(), at_open, "{error:?}");
+            let failure = match error {
+                Some(error) => error,
+                None => {
+                    let paths = std::slice::from_ref(&path);
+                    Reading::of(paths, options(io)).delivered.failure.unwrap()
+                }
+            };
+            assert!(failure.contains(DICTIONARY), "{failure}");
+        }
+        fs::remove_dir_all(&path).unwrap();
     }
 }
 
@@ -284,7 +370,7 @@ fn validated(forge: &Forge, interrupt: &mut dyn FnMut() -> Result<()>) -> Result
 
 #[test]
 fn validation_compares_the_payload_bytes_of_a_shard() {
-    for algorithm in [Algorithm::None, Algorithm::Lz4] {
+    for algorithm in [Algorithm::None, Algorithm::Lz4, Algorithm::Zstd] {
         let mut forge = Forge::sound(algorithm, &PAYLOADS);
         validated(&forge, &mut || Ok(())).unwrap();
         forge.manifest.shards[0].uncompressed_byte_len += 1;
@@ -310,7 +396,13 @@ fn a_sample_that_cannot_be_loaded_leaves_no_trace_in_its_chunk() {
     cut.truncate(cut.len() - 1);
     let bad_column = [&13_u64.to_le_bytes()[..], br#"{"id":"text"}"#, b"payload"].concat();
     assert!(head.len() < cut.len());
-    for (algorithm, bytes) in [(Algorithm::Lz4, cut), (Algorithm::None, bad_column)] {
+    let mut short = record(Algorithm::Zstd, 1, &[7; 500]);
+    short.truncate(short.len() - 1);
+    for (algorithm, bytes) in [
+        (Algorithm::Lz4, cut),
+        (Algorithm::Zstd, short),
+        (Algorithm::None, bad_column),
+    ] {
         let (mut forge, row) = with_record(algorithm, &bytes);
         forge.index[1] = row;
         let folder = tempfile::tempdir().unwrap();

@@ -97,7 +97,11 @@ fn records_longer_than_any_block_survive() {
     let mut rows = samples(4, 1);
     rows[2].0 = (0..17_u32 << 20).map(|at| (at >> 4) as u8).collect();
     rows[0].0 = vec![7; (4 << 20) + 1];
-    for layout in [Layout::none(1 << 20), Layout::lz4(64 << 20)] {
+    for layout in [
+        Layout::none(1 << 20),
+        Layout::lz4(64 << 20),
+        Layout::zstd(64 << 20),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let path = write_here(folder.path(), "train", layout, &rows);
         for io in ENGINES {

@@ -12,6 +12,7 @@ use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::columns::Value;
 use dataset_rt::format::compression::Algorithm;
 use dataset_rt::format::manifest::Compression;
+use dataset_rt::format::names::DICTIONARY;
 use dataset_rt::format::schema::{ColumnSpec, Kind, Schema};
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::store::vfs::{OsVfs, Vfs, VfsFile};
@@ -28,6 +29,8 @@ struct Setup {
     threads: u64,
     shard_bytes: u64,
     algorithm: Algorithm,
+    level: i64,
+    dictionary_bytes: u64,
     schema: Option<Schema>,
     version: Option<String>,
     vfs: Arc<dyn Vfs>,
@@ -42,6 +45,8 @@ impl Default for Setup {
             threads: 4,
             shard_bytes: 64 << 20,
             algorithm: Algorithm::None,
+            level: 3,
+            dictionary_bytes: 0,
             schema: None,
             version: None,
             vfs: Arc::new(OsVfs),
@@ -66,7 +71,8 @@ impl Setup {
                 self.threads,
                 self.shard_bytes,
                 compression,
-            )?,
+            )?
+            .with_zstd(self.level, self.dictionary_bytes)?,
             schema: self.schema.clone(),
             payload: None,
             source_version: self.version.clone(),
@@ -159,10 +165,11 @@ fn mixed(count: u64) -> Vec<Sample> {
 }
 
 const NAMES: [&str; 4] = ["b", "f", "i", "s"];
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::None, Algorithm::Lz4, Algorithm::Zstd];
 
 #[test]
 fn samples_come_back_as_they_went_in() {
-    for algorithm in [Algorithm::None, Algorithm::Lz4] {
+    for algorithm in ALGORITHMS {
         for (shard_bytes, prefetch) in [(64 << 20, 64), (100_000, 1), (1, 7), (5000, 1000)] {
             let base = tempfile::tempdir().unwrap();
             let setup = Setup {
@@ -179,7 +186,8 @@ fn samples_come_back_as_they_went_in() {
             let found = read(&summary.path);
             assert_eq!(found.samples, samples);
             assert_eq!(found.manifest, summary.manifest);
-            assert_eq!(found.manifest.format_version, 2);
+            let version = if algorithm == Algorithm::Zstd { 4 } else { 2 };
+            assert_eq!(found.manifest.format_version, version);
             assert_eq!(found.manifest.source_name, "train");
             assert_eq!(found.manifest.source_version.as_deref(), Some("v7"));
             let shards = &found.manifest.shards;
@@ -195,25 +203,146 @@ fn samples_come_back_as_they_went_in() {
 #[test]
 fn bytes_depend_on_samples_and_options_alone() {
     let samples = mixed(500);
-    let written = |threads, prefetch| {
+    for (algorithm, level, dictionary_bytes) in [
+        (Algorithm::Lz4, 3, 0),
+        (Algorithm::Zstd, 1, 0),
+        (Algorithm::Zstd, 6, 0),
+        (Algorithm::Zstd, 3, 2048),
+    ] {
+        let written = |threads, prefetch| {
+            let base = tempfile::tempdir().unwrap();
+            let setup = Setup {
+                threads,
+                prefetch,
+                shard_bytes: 300_000,
+                algorithm,
+                level,
+                dictionary_bytes,
+                ..Setup::default()
+            };
+            let path = setup.write(base.path(), &NAMES, &samples).unwrap().path;
+            files(&path)
+        };
+        let expected = written(1, 1);
+        let has_dictionary = expected.contains_key(Path::new(DICTIONARY));
+        assert_eq!(has_dictionary, dictionary_bytes > 0);
+        for (threads, prefetch) in [(1, 64), (2, 3), (4, 64), (16, 1000)] {
+            assert!(
+                written(threads, prefetch) == expected,
+                "{algorithm:?} {level} {threads} {prefetch}"
+            );
+        }
+    }
+}
+
+/// Short texts that share most of their words.
+fn texts(count: u64) -> Vec<Sample> {
+    let text = |n: u64| {
+        format!(
+            "sample {n}: a photo of object number {} on a table",
+            n * 7919
+        )
+    };
+    let sample = |n| (text(n).into_bytes(), vec![Cell::Int(n as i64)]);
+    (0..count).map(sample).collect()
+}
+
+#[test]
+fn a_dictionary_makes_short_records_shorter() {
+    let samples = texts(2000);
+    let stored = |dictionary_bytes| {
         let base = tempfile::tempdir().unwrap();
         let setup = Setup {
-            threads,
-            prefetch,
-            shard_bytes: 300_000,
-            algorithm: Algorithm::Lz4,
+            algorithm: Algorithm::Zstd,
+            dictionary_bytes,
             ..Setup::default()
         };
-        let path = setup.write(base.path(), &NAMES, &samples).unwrap().path;
-        files(&path)
+        let written = setup.write(base.path(), &["n"], &samples).unwrap();
+        let found = read(&written.path);
+        assert!(found.samples == samples);
+        let dictionary = found.manifest.dictionary;
+        assert_eq!(dictionary.is_some(), dictionary_bytes > 0);
+        assert!(dictionary.is_none_or(|entry| entry.byte_len <= dictionary_bytes));
+        found.manifest.shards[0].byte_len
     };
-    let expected = written(1, 1);
-    for (threads, prefetch) in [(1, 64), (2, 3), (4, 64), (16, 1000)] {
-        assert!(
-            written(threads, prefetch) == expected,
-            "{threads} {prefetch}"
-        );
+    let (without, with) = (stored(0), stored(4096));
+    assert!(with * 3 < without * 2, "{with} {without}");
+}
+
+#[test]
+fn a_dictionary_depends_on_no_more_than_the_first_samples() {
+    // 100 bytes for each byte of the dictionary, whichever way chunks are cut.
+    let first = texts(4000);
+    let enough = first.iter().scan(0, |sum, (payload, _)| {
+        *sum += payload.len();
+        Some(*sum)
+    });
+    let enough = enough.take_while(|sum| *sum < 102_400).count() + 1;
+    let dictionary = |samples: &[Sample], prefetch| {
+        let base = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            algorithm: Algorithm::Zstd,
+            dictionary_bytes: 1024,
+            prefetch,
+            ..Setup::default()
+        };
+        let path = setup.write(base.path(), &["n"], samples).unwrap().path;
+        assert!(read(&path).samples == samples);
+        fs::read(path.join(DICTIONARY)).unwrap()
+    };
+    let expected = dictionary(&first, 64);
+    let with_other_end = |from: usize| {
+        let mut samples = first.clone();
+        let end = samples[from..].iter_mut().zip(0..);
+        end.for_each(|((payload, _), n)| *payload = noise(n, 60));
+        samples
+    };
+    assert!(dictionary(&with_other_end(enough / 2), 64) != expected);
+    for prefetch in [1, 64, 1000] {
+        let other_end = with_other_end(enough);
+        assert!(dictionary(&other_end, prefetch) == expected, "{prefetch}");
+        assert!(dictionary(&first[..enough], prefetch) == expected);
     }
+}
+
+#[test]
+fn a_source_with_too_few_samples_gets_no_dictionary() {
+    for samples in [texts(1), vec![(Vec::new(), vec![Cell::Int(1)]); 300]] {
+        let base = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            algorithm: Algorithm::Zstd,
+            dictionary_bytes: 112_640,
+            ..Setup::default()
+        };
+        let path = setup.write(base.path(), &["n"], &samples).unwrap().path;
+        let found = read(&path);
+        assert!(found.samples == samples);
+        assert_eq!(found.manifest.dictionary, None);
+        assert!(!path.join(DICTIONARY).exists());
+    }
+}
+
+#[test]
+fn a_write_that_trains_can_be_interrupted_and_leaves_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        algorithm: Algorithm::Zstd,
+        dictionary_bytes: 1024,
+        ..Setup::default()
+    };
+    let mut writer = setup.begin(base.path()).unwrap();
+    let samples = texts(10_000);
+    let error = samples.iter().find_map(|(payload, _)| {
+        let is_full = writer.push_named(payload, &[("n", Value::Int(1))]).unwrap();
+        let submitted = is_full.then(|| writer.submit(&mut || Err(CacheError::Interrupted)));
+        submitted.and_then(Result::err)
+    });
+    assert!(matches!(error, Some(CacheError::Interrupted)), "{error:?}");
+    // Nothing was encoded or waited for before the dictionary was due.
+    assert_eq!(setup.profile.peak_in_flight(), (0, 0));
+    assert!((1500..3000).contains(&writer.rows()), "{}", writer.rows());
+    drop(writer);
+    assert_eq!(entries(base.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -491,11 +620,17 @@ fn samples_in_flight_never_exceed_the_prefetch_size() {
         (64, 1000),
         (64, 600_000),
     ] {
-        for algorithm in [Algorithm::None, Algorithm::Lz4] {
+        for (algorithm, dictionary_bytes) in [
+            (Algorithm::None, 0),
+            (Algorithm::Lz4, 0),
+            (Algorithm::Zstd, 0),
+            (Algorithm::Zstd, 1024),
+        ] {
             let base = tempfile::tempdir().unwrap();
             let setup = Setup {
                 prefetch,
                 algorithm,
+                dictionary_bytes,
                 threads: 64,
                 ..Setup::default()
             };

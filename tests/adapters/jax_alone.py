@@ -6,6 +6,7 @@ other tests do.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 from typing import Any
@@ -156,11 +157,12 @@ def test_memory_is_used_again_once_the_last_array_is_gone(dense_path):
     dataset = plain_order(dense_path, num_workers=1)
     array = dataset.gather([1, 2]).to_jax(["x"])["x"]
     place = address(array)
-    assert dataset.gather([3, 4])["x"].ctypes.data != place
-    array.delete()
-    del array
-    jax.block_until_ready(jnp.zeros(1))  # JAX lets go of NumPy's memory when it next runs something
-    assert place in {dataset.gather([3, 4])["x"].ctypes.data for _ in range(4)}
+    others = [dataset.gather([3, 4]) for _ in range(3)]
+    assert place not in {batch["x"].ctypes.data for batch in others}
+    del array, others
+    gc.collect()  # when JAX lets go of memory that is not its own
+    others = [dataset.gather([3, 4]) for _ in range(4)]
+    assert place in {batch["x"].ctypes.data for batch in others}
 
 
 # Batches over all devices
@@ -301,7 +303,7 @@ def test_plain_bytes_and_a_column_called_valid_need_a_transform(tmp_path):
     path = write(tmp_path, [({"x": np.zeros(1, np.int8)}, {"valid": n}) for n in range(8)], name="v")
     with pytest.raises(errors.ConfigError, match="valid"):
         adapter.batches(opened(path), 4, remainder="pad")
-    assert list(next(adapter.batches(opened(path), 4))) == ["x", "valid"]
+    assert set(next(adapter.batches(opened(path), 4))) == {"x", "valid"}
 
 
 def rows_of_metadata(arrays) -> bool:

@@ -50,7 +50,7 @@ class DeviceBatches:
         self._is_padded = remainder == "pad"
         if transform is None:
             _check_columns(dataset, columns, is_padded=self._is_padded)
-        self._transform = self._arrays if transform is None else transform
+        self._transform = transform
         self._depth = prefetch
         self._ahead: deque[tuple[Any, str | None]] = deque()
         self._source = dataset.batches(batch_size, remainder=remainder, epochs=epochs, columns=columns)
@@ -101,7 +101,8 @@ class DeviceBatches:
         return arrays | {_VALID: batch.valid} if self._is_padded else arrays
 
     def _transferred(self, batch: CachedBatch) -> Any:
-        return jax.tree_util.tree_map_with_path(self._global, self._transform(batch))
+        tree = self._arrays(batch) if self._transform is None else self._transform(batch)
+        return jax.tree_util.tree_map_with_path(self._global, tree)
 
     def _global(self, path: Any, local: Any) -> jax.Array:
         array, name = np.asarray(local), jax.tree_util.keystr(path)

@@ -318,7 +318,7 @@ class CachedDataset:
 
         Example:
             >>> batch = dataset.gather([0, -1, 0])
-            >>> batch.sample_id[0] == batch.sample_id[2]
+            >>> batch.sample_id.tolist() == [0, len(dataset) - 1, 0]
             True
         """
         selected = self._columns if columns is None else self._columns.select(columns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -180,6 +182,11 @@ def test_a_pinned_batch_is_equal_and_gives_pinned_tensors_without_a_copy(typed, 
     assert pinned.sample_id.tolist() == batch.sample_id.tolist()
     assert pinned.metadata.equals(batch.metadata)
     assert list(pinned.to_torch(["row"])) == ["row"]
+    received = pin_memory(pickle.loads(pickle.dumps(batch)), "cuda")  # from a worker process
+    assert received.to_torch()["image"].is_pinned()
+    sent = pickle.loads(pickle.dumps(received))
+    assert torch.equal(sent.to_torch()["row"], tensors["row"])
+    assert not sent.to_torch()["row"].is_pinned()
 
 
 def test_a_pinned_batch_keeps_its_place_and_plain_payloads(tmp_path, fake_pinning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 def to_jax(batch: CachedBatch, names: Sequence[str] | None) -> dict[str, Any]:
     """Do what `CachedBatch.to_jax` says."""
-    return {
-        name: converted(part, lambda array, name=name: jax.device_put(narrowed(array, name), may_alias=True))
-        for name, part in parts(batch, names).items()
-    }
+    found = parts(batch, names)
+    local = [converted(part, partial(narrowed, name=name)) for name, part in found.items()]
+    # All in one call, which costs more than what it does.
+    return dict(zip(found, jax.device_put(local, may_alias=True), strict=True))
 
 
 def narrowed(array: NDArray[Any], name: str) -> NDArray[Any]:

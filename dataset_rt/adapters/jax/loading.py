@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
+    from numpy.typing import NDArray
+
     from dataset_rt.batch import CachedBatch
     from dataset_rt.dataset import CachedDataset
 
@@ -102,14 +104,17 @@ class DeviceBatches:
 
     def _transferred(self, batch: CachedBatch) -> Any:
         tree = self._arrays(batch) if self._transform is None else self._transform(batch)
-        return jax.tree_util.tree_map_with_path(self._global, tree)
+        leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+        local = [self._checked(path, leaf) for path, leaf in leaves]
+        shapes = [(self._batch_size * self._world_size, *array.shape[1:]) for array in local]
+        arrays = jax.make_array_from_process_local_data(self._sharding, local, shapes)
+        return jax.tree_util.tree_unflatten(structure, arrays)
 
-    def _global(self, path: Any, local: Any) -> jax.Array:
+    def _checked(self, path: Any, local: Any) -> NDArray[Any]:
         array, name = np.asarray(local), jax.tree_util.keystr(path)
         if array.ndim == 0 or len(array) != self._batch_size:
             raise ValueError(f"transform: expected arrays of {self._batch_size} rows, found {name} of {array.shape}")
-        shape = (self._batch_size * self._world_size, *array.shape[1:])
-        return jax.make_array_from_process_local_data(self._sharding, narrowed(array, name), shape)
+        return narrowed(array, name)
 
 
 def _over_all_devices(dataset: CachedDataset, batch_size: int) -> NamedSharding:

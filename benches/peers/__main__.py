@@ -70,6 +70,8 @@ def main() -> int:
         where = machine.described(base, load)
     findings = judged({result.case.name: result for result in results}) + findings
     where += [f"* {name}: {', '.join(packages)}" for name, packages in PACKAGES.items()]
+    minutes = (time.monotonic() - started) / 60
+    where.append(f"* this run: {minutes:.0f} minutes, with what it prepared")
     say("done")
     text = report.document(findings, results, table, "\n".join(where))
     print(text)

@@ -317,8 +317,7 @@ CASES: tuple[Case, ...] = (
         "variable",
         (RATE,),
         tuple(
-            _gather(kind)
-            for kind in (_OURS, _INDEX, _OLD, _NEW, _ARRAYRECORD, _LMDB, _HDF5, _LANCE, _HUGGINGFACE, _RELEASE)
+            _gather(kind) for kind in (_OURS, _INDEX, _OLD, _NEW, _ARRAYRECORD, _LMDB, _LANCE, _HUGGINGFACE, _RELEASE)
         ),
         "Ours, both loaderx, Lance and NumPy return one buffer with offsets; the others return separate bytes, which "
         "spares them a copy.",

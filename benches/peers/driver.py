@@ -20,7 +20,9 @@ from benches.peers.session import ContenderFailedError, Session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIVES = 2  # processes that each contender gets in a case, one after the other
+LIVES = 2  # processes that a contender gets in a case, one after the other
+BEHIND = 0.25  # part of the best rate below which one process is enough
+COLD_ROUNDS = 3
 LEFT = 0.02  # part of a cold store's pages that may still be in memory
 
 
@@ -106,8 +108,18 @@ class Driver:
             lives = 1 if case.once or self.rounds < LIVES else LIVES
             for life in range(lives):
                 share = self.rounds // lives + (life < self.rounds % lives)
-                self.warm_rounds(requests, result, 1 if case.once else share)
+                again = {
+                    label: asked for label, asked in requests.items() if not life or not self.behind(label, result)
+                }
+                self.warm_rounds(again, result, 1 if case.once else share)
         return result
+
+    def behind(self, label: str, result: Result) -> bool:
+        """Tell whether a peer is so far behind that no ratio depends on it."""
+        figure = result.case.figures[0]
+        rates = [result.median(other, figure.key) or 0.0 for other in result.values]
+        own = result.median(label, figure.key)
+        return result.groups[label] != "ours" and own is not None and figure.higher and own < BEHIND * max(rates)
 
     def data(self, case: Case) -> Path:
         """Make the data of a case and return its folder."""
@@ -174,12 +186,13 @@ class Driver:
             for label, (python, asked, _) in requests.items():
                 if label in result.missing:
                     continue
-                session = stack.enter_context(Session(python, asked))
-                try:
-                    session.ready()
-                    sessions[label] = session
-                except ContenderFailedError as error:
-                    result.missing[label] = str(error)
+                sessions[label] = stack.enter_context(Session(python, asked))
+                # What a loader needs to start is a figure too: then nobody else may start meanwhile.
+                if asked["action"] == "load":
+                    self.await_ready(label, sessions, result)
+            for label in list(sessions):
+                if requests[label][1]["action"] != "load":
+                    self.await_ready(label, sessions, result)
             for turn in range(rounds):
                 labels = list(sessions)
                 start = turn % max(1, len(labels))
@@ -190,11 +203,19 @@ class Driver:
                         result.missing[label] = str(error)
                         del sessions[label]
 
+    def await_ready(self, label: str, sessions: dict[str, Session], result: Result) -> None:
+        """Wait until a worker can be measured; drop it when it fails."""
+        try:
+            sessions[label].ready()
+        except ContenderFailedError as error:
+            result.missing[label] = str(error)
+            del sessions[label]
+
     def cold_rounds(
         self, case: Case, data: Path, requests: dict[str, tuple[Path, dict[str, object], Path]], result: Result
     ) -> None:
         """Measure each contender in a new process on files that have just been dropped, and fio beside them."""
-        for turn in range(self.rounds):
+        for turn in range(min(self.rounds, COLD_ROUNDS)):
             labels = [label for label in requests if label not in result.missing]
             start = turn % max(1, len(labels))
             for label in labels[start:] + labels[:start]:

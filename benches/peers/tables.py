@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benches.releases.driver import Outcome
 
 RELEASE = "0.4.8"
+CHECKED = 100_000  # samples: the release needs a minute for all of a million
 NAMES = ("open-1000", "open-10000", "metadata", "metadata-10m", "draws", "draws-10m")
 CHOSEN = [case for case in CASES if case.name in NAMES or case.name.startswith("resume-")]
 QUICK = ("open-1000", "draws", "resume-uniform")
@@ -39,7 +40,7 @@ def measured(cases: list[Case], base: Path, rounds: int, say: Callable[[str], No
     except UnavailableError as error:
         missing = f"\n{RELEASE} is not measured: {error}\n"
     try:
-        outcomes = Driver(contenders, base, rounds, say).run(cases)
+        outcomes = Driver(contenders, base, rounds, say, CHECKED).run(cases)
     except WorkerFailedError as error:
         return f"Not measured: {error}\n", []
     names = [*contenders, SCIPY]

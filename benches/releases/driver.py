@@ -70,6 +70,7 @@ class Driver:
     base: Path
     rounds: int
     say: Callable[[str], None]
+    checked: int | None = None  # samples of an epoch that are compared with their source; all by default
 
     def __post_init__(self) -> None:
         """Choose who writes the data that all read: this package, or the oldest release without it."""
@@ -89,7 +90,8 @@ class Driver:
                 continue
             self.checked.add((case.shape, name))
             try:
-                work(python, "check_epochs", arguments)
+                shape = {"checked": self.checked, **SHAPES[case.shape]}
+                work(python, "check_epochs", {"base": folder, "shape": shape})
             except WorkerFailedError as error:
                 self.unfit[case.shape, name] = f"wrong data: {error}"
         return folder

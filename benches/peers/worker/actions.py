@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Figures = dict[str, float]
 GIB = 1024**3
 CHECKED = 3  # batches compared byte for byte
-PASS = 0.25  # seconds of whole passes over the row numbers that a measurement takes at least
-CUT = 0.6  # seconds after which a slow contender's pass is cut short
-LOADING = 0.5  # seconds of batches that a measurement of a loader takes
+PASS = 0.2  # seconds of whole passes over the row numbers that a measurement takes at least
+CUT = 0.4  # seconds after which a slow contender's pass is cut short
+LOADING = 0.4  # seconds of batches that a measurement of a loader takes
 SKIPPED = 24  # batches a loader may have made before the clock starts
 SIZES = (256, 1024, 8192)  # of batches of row numbers
 COLD = 1.5  # seconds after which a slow contender's reads of cold files are cut short

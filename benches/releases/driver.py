@@ -90,7 +90,8 @@ class Driver:
                 continue
             self.checked.add((case.shape, name))
             try:
-                shape = {"checked": self.checked, **SHAPES[case.shape]}
+                bounded = {} if self.checked is None else {"checked": self.checked}
+                shape = bounded | SHAPES[case.shape]
                 work(python, "check_epochs", {"base": folder, "shape": shape})
             except WorkerFailedError as error:
                 self.unfit[case.shape, name] = f"wrong data: {error}"

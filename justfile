@@ -3,6 +3,7 @@ export VIRTUAL_ENV := justfile_directory() / ".venv"
 
 run := "uv run --no-project --quiet"
 pinned := "requirements/dev.txt"
+frameworks := "requirements/frameworks.txt"
 linted := "dataset_rt tests scripts examples benches"
 
 # list the recipes
@@ -12,7 +13,7 @@ linted := "dataset_rt tests scripts examples benches"
 # install the pinned Python tools into .venv
 @sync:
     [ -f .venv/pyvenv.cfg ] || uv venv --quiet --python '>=3.11' --allow-existing .venv
-    cmp -s {{ pinned }} .venv/.synced || { uv pip sync --quiet --require-hashes {{ pinned }} && cp {{ pinned }} .venv/.synced; }
+    cmp -s {{ pinned }} .venv/.synced || { uv pip sync --quiet --require-hashes {{ pinned }} && rm -f .venv/.frameworks && cp {{ pinned }} .venv/.synced; }
 
 # build the Rust extension and install the package in editable mode
 @develop: _rust sync
@@ -46,8 +47,8 @@ clippy: _rust sync
     cargo clippy --locked --all-targets -- -D warnings
     {{ run }} cargo clippy --locked --all-targets --features python -- -D warnings
 
-# rebuild the extension, then run the Python tests; with PyTorch, where a wheel lies in $DATASET_RT_WHEELS
-test-python *args: develop _torch
+# rebuild the extension, then run the Python tests; with JAX, Grain and, where a wheel lies in $DATASET_RT_WHEELS, PyTorch
+test-python *args: develop _frameworks _torch
     {{ run }} pytest {{ args }}
 
 # run all tests
@@ -68,8 +69,13 @@ demo: develop
 smoke *args: develop
     {{ run }} python scripts/smoke.py {{ args }}
 
-# ratios against the published releases and SciPy, in one run
+# our own figures: Criterion on the Rust core (without arguments), then ratios against the published releases and SciPy
 bench *args: develop
+    {{ if args == "" { "cargo bench --locked --benches" } else { "" } }}
+    {{ run }} python -m benches.releases {{ args }}
+
+# ratios against other stores and loaders, in one run of about 20 minutes
+bench-peers *args: develop
     {{ run }} python -m benches.peers {{ args }}
 
 # build the source distribution and this platform's wheel into dist/
@@ -81,6 +87,15 @@ build-all: _rust sync
 lock *args:
     uv pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --custom-compile-command "just lock" {{ args }} -o {{ pinned }}
+    uv pip compile --quiet pyproject.toml --group frameworks --universal --python-version 3.11 --generate-hashes \
+        --no-emit-index-url --custom-compile-command "just lock" {{ args }} --constraints {{ pinned }} -o {{ frameworks }}
+
+# What a platform has no wheels of is skipped, in CI nothing is.
+[private]
+@_frameworks: sync
+    cmp -s {{ frameworks }} .venv/.frameworks \
+        || { uv pip install --quiet --require-hashes --requirement {{ frameworks }} && cp {{ frameworks }} .venv/.frameworks; } \
+        || { echo "tests that need JAX or Grain are skipped: they cannot be installed here" >&2; [ -z "${CI:-}" ]; }
 
 # Pins that change take PyTorch away again (see sync), so this looks every time.
 [private]

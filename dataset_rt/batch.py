@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 
 from dataset_rt import _dataset_rt as native
-from dataset_rt.values import Payloads, Ragged
+from dataset_rt.values import Payloads, Ragged, RaggedParts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from dataset_rt.columns import Columns, PayloadField
 
-__all__ = ["CachedBatch", "Payloads", "Ragged"]
+__all__ = ["CachedBatch", "Payloads", "Ragged", "RaggedParts"]
 
 
 class CachedBatch:
@@ -36,6 +36,9 @@ class CachedBatch:
         >>> batch["label"].dtype
         dtype('int64')
     """
+
+    _pinned: Mapping[str, Any] | None = None
+    """The tensors in pinned memory that the arrays of this batch are views of."""
 
     def __init__(
         self, parts: native.NativeBatch, columns: Columns, given: Sequence[NDArray[Any]] | None = None
@@ -161,6 +164,85 @@ class CachedBatch:
             raise KeyError(f"no payload field or metadata column {name!r}; there are: {', '.join(self.keys())}")
         column = self.metadata.get_column(name)
         return column if column.dtype == pl.String or column.null_count() else column.to_numpy(writable=True)
+
+    def to_torch(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return PyTorch tensors of payload fields and metadata columns, without a copy of payloads.
+
+        Args:
+            names: Which ones. `None` is all payload fields, and the columns of numbers and booleans that have no nulls
+                in this batch.
+
+        Returns:
+            A dict of name to tensor of shape `(len(batch), ...)`; plain bytes, fields of bytes and fields of open shape
+            are `RaggedParts` of tensors. The tensors keep the memory of the batch: a change of one is a change of it.
+
+        Raises:
+            ImportError: PyTorch is not installed.
+            ConfigError: There is no column of a name, or PyTorch has no tensors of its type.
+        """
+        from dataset_rt.adapters.torch import to_torch  # noqa: PLC0415 (adapters are loaded when asked for)
+
+        return to_torch(self, names)
+
+    def pin_memory(self) -> CachedBatch:
+        """Return a copy of this batch whose payloads lie in pinned memory; `DataLoader(pin_memory=True)` calls it.
+
+        `to_torch()` of the result makes no further copy; what it returns is pinned, its metadata columns too.
+
+        Raises:
+            ImportError: PyTorch is not installed.
+            RuntimeError: PyTorch's own, where there is no accelerator to pin memory for. A `DataLoader` warns there,
+                and leaves batches as they are.
+        """
+        from dataset_rt.adapters.torch import pinned  # noqa: PLC0415 (adapters are loaded when asked for)
+
+        return pinned(self)
+
+    def to_jax(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return JAX arrays of payload fields and metadata columns, on the default device.
+
+        On the CPU, payloads of types that JAX keeps share memory with the batch, which must not be changed then.
+        Unless `jax_enable_x64` is on, JAX has no 64-bit types: numbers become 32 bits wide.
+
+        Args:
+            names: Which ones. `None` is all payload fields, and the columns of numbers and booleans that have no nulls
+                in this batch.
+
+        Returns:
+            A dict of name to array of shape `(len(batch), ...)`; plain bytes, fields of bytes and fields of open shape
+            are `RaggedParts` of arrays.
+
+        Raises:
+            ImportError: JAX is not installed.
+            ConfigError: There is no column of a name, or it is not of numbers or booleans.
+            OverflowError: A 64-bit integer does not fit into the 32 bits that JAX would keep.
+        """
+        from dataset_rt.adapters.jax import to_jax  # noqa: PLC0415 (adapters are loaded when asked for)
+
+        return to_jax(self, names)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return the one dense payload field for DLPack, without a copy: `np.from_dlpack(batch)` and its like.
+
+        Raises:
+            BufferError: The batch has more fields, or one that is no dense array; or NumPy cannot share its type.
+        """
+        return self._dense().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the memory is: on the CPU."""
+        return self._dense().__dlpack_device__()
+
+    def _dense(self) -> NDArray[Any]:
+        """Return the array of a batch that is one."""
+        fields = self._columns.fields or ()
+        if len(fields) == 1 and fields[0].is_dense:
+            return self.data[fields[0].name]
+        found = ", ".join(f"{field.name} ({field.dtype} of shape {field.shape})" for field in fields) or "plain bytes"
+        raise BufferError(
+            f"DLPack shares one array: expected a batch of one payload field of fixed shape, found {found}; choose a "
+            "field with columns=, or share batch[name]"
+        )
 
     def generator(self, row: int) -> np.random.Generator:
         """Return the random generator that belongs to a row's position: `CachedDataset.generator` of it."""

@@ -14,9 +14,9 @@ import polars as pl
 
 from dataset_rt import _dataset_rt as native
 from dataset_rt.batch import CachedBatch, generator
+from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.config import WriterConfig
 from dataset_rt.destinations import as_bytes, destinations
-from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.records import (
     CachedSample,
     CacheSourcesDatasetError,
@@ -321,7 +321,7 @@ class CachedDataset:
 
         Example:
             >>> batch = dataset.gather([0, -1, 0])
-            >>> batch.sample_id[0] == batch.sample_id[2]
+            >>> batch.sample_id.tolist() == [0, len(dataset) - 1, 0]
             True
         """
         selected = self._columns if columns is None else self._columns.select(columns)

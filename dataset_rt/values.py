@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import polars as pl
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Payloads", "Ragged"]
+__all__ = ["Payloads", "Ragged", "RaggedParts"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,3 +105,30 @@ class Ragged(Sequence["NDArray[Any]"]):
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """Yield the values in order, without a copy."""
         return (self[position] for position in range(len(self)))
+
+
+class RaggedParts(NamedTuple):
+    """Values of different lengths as three tensors of PyTorch or arrays of JAX.
+
+    A named tuple, so that both frameworks move, pin and map it like any tuple of tensors.
+
+    Example:
+        >>> tokens = RaggedParts(np.arange(5), np.array([0, 2, 5]), np.array([[2], [3]]))
+        >>> tokens.row(1)
+        array([2, 3, 4])
+    """
+
+    values: Any
+    """The elements of all values, one value after the other, each in C order; for bytes, `uint8`."""
+
+    offsets: Any
+    """One more than there are values: value `i` is `values[offsets[i]:offsets[i + 1]]`, flat."""
+
+    shapes: Any
+    """The shape of each value, `(number of values, number of axes)`; for bytes, their lengths."""
+
+    def row(self, index: int) -> Any:
+        """Return one value in its shape; it shares memory with all of them where the framework has views."""
+        index = range(len(self.shapes))[index]
+        value = self.values[int(self.offsets[index]) : int(self.offsets[index + 1])]
+        return value.reshape(tuple(self.shapes[index].tolist()))

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ import pytest
 
 import dataset_rt
 from tests.order_support import opened
-from tests.support import write
+from tests.support import run, write
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -33,13 +34,30 @@ def documented_modules():
         try:
             modules.append(importlib.import_module(found.name))
         except ImportError as error:
-            assert error.name == "torch"  # noqa: PT017 (anything else is a fault of the package)
+            assert error.name in ("torch", "jax")  # noqa: PT017 (anything else is a fault of the package)
     return modules
 
 
 def anchors(text: str) -> set[str]:
     """Return what a document's headings can be linked as."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def run_examples(path: Path) -> list[str]:
+    """Run the examples of a document in order; return the packages that some of them lack."""
+    names, text = {"__name__": "example"}, path.read_text(encoding="utf-8")
+    lacking: list[str] = []
+    for block in BLOCK.finditer(text):
+        missing = [package for package in needed(block) if find_spec(package) is None]
+        lacking += missing
+        if not missing:
+            line = text[: block.start(2)].count("\n")
+            exec(compile("\n" * line + block.group(2), str(path), "exec"), names)
+    return lacking
+
+
+def needed(block: re.Match[str]) -> list[str]:
+    return (block.group(1) or "").replace(",", " ").split()
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, with newer releases of PyTorch
@@ -50,12 +68,14 @@ def anchors(text: str) -> set[str]:
 )
 def test_examples_of_a_document_run_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "example"}
-    for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
-        for package in (block.group(1) or "").replace(",", " ").split():
-            pytest.importorskip(package, reason=f"an example needs {package}")
-        line = path.read_text(encoding="utf-8")[: block.start(2)].count("\n")
-        exec(compile("\n" * line + block.group(2), str(path), "exec"), names)
+    if any("jax" in needed(block) for block in BLOCK.finditer(path.read_text(encoding="utf-8"))):
+        # Where JAX has started its threads, nothing may fork any more, which other tests do.
+        script = "import json, os, sys; from tests.test_documents import Path, run_examples; os.chdir(sys.argv[2]); "
+        lacking = run(script + "print(); print(json.dumps(run_examples(Path(sys.argv[1]))))", path, tmp_path)
+    else:
+        lacking = run_examples(path)
+    if lacking:
+        pytest.skip(f"examples need {', '.join(sorted(set(lacking)))}")
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in DOCUMENTS])

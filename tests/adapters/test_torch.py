@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ["samples", "batches", "rows"]
+KINDS = ["samples", "batches", "rows", "gathered"]
 BATCH = 4
 
 
@@ -68,6 +68,9 @@ def loader(
     if kind == "batches":
         return cls(adapter.batch_dataset(dataset, size, remainder=remainder), batch_size=None, **options)
     sampler = adapter.batch_sampler(dataset, size, remainder=remainder)
+    if kind == "gathered":
+        options.pop("collate_fn")
+        return cls(adapter.map_dataset(dataset), sampler=sampler, batch_size=None, **options)
     return cls(adapter.map_dataset(dataset), batch_sampler=sampler, **options)
 
 

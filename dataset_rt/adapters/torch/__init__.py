@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -27,6 +27,8 @@ __all__ = [
     "iterable_dataset",
     "load_loader_state",
     "map_dataset",
+    "pinned",
+    "to_torch",
 ]
 
 Remainder: TypeAlias = Literal["keep", "drop", "pad"]
@@ -102,7 +104,9 @@ def batch_dataset(
 def map_dataset(dataset: CachedDataset) -> TorchRows:
     """Wrap `dataset` as a map-style `torch.utils.data.Dataset`: item `i` is row `i` of `samples_metadata()`.
 
-    Use it with `batch_sampler`, which brings order, weights, epochs and ranks, or with samplers of your own.
+    Use it with `batch_sampler`, which brings order, weights, epochs and ranks, or with samplers of your own. Item
+    `[i, j, ...]` is the `CachedBatch` of these rows, which a loader delivers with
+    `DataLoader(map_dataset(dataset), sampler=batch_sampler(dataset, 32), batch_size=None)`.
 
     Raises:
         ImportError: PyTorch is not installed.
@@ -142,6 +146,16 @@ def load_loader_state(dataset: CachedDataset, state: Mapping[str, Any]) -> None:
         StateMismatchError: It belongs to other contents, rows, weights, seed or recipe.
     """
     _part("resume").load_loader_state(dataset, state)
+
+
+def to_torch(batch: CachedBatch, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Do what `CachedBatch.to_torch` says; as `transform=to_torch` it makes a loader deliver tensors."""
+    return _part("tensors").to_torch(batch, names)
+
+
+def pinned(batch: CachedBatch) -> CachedBatch:
+    """Do what `CachedBatch.pin_memory` says."""
+    return _part("tensors").pinned(batch)
 
 
 def _part(name: str) -> Any:

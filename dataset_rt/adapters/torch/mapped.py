@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from torch.utils.data import Dataset, Sampler
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dataset_rt.adapters.torch import Remainder
+    from dataset_rt.batch import CachedBatch
     from dataset_rt.dataset import CachedDataset
     from dataset_rt.records import CachedSample
 
@@ -25,11 +26,19 @@ class TorchRows(Dataset["CachedSample"]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> CachedSample:
-        return self.dataset[index]
+    @overload
+    def __getitem__(self, index: int) -> CachedSample: ...
+    @overload
+    def __getitem__(self, index: list[int]) -> CachedBatch: ...
+    def __getitem__(self, index: int | list[int]) -> CachedSample | CachedBatch:
+        """Return a row, or the batch of a list of rows, for a `DataLoader` whose sampler gives lists."""
+        return self.dataset.gather(index) if isinstance(index, list) else self.dataset[index]
 
     def __getitems__(self, indices: Sequence[int]) -> list[CachedSample]:
-        """Return several rows, in the order of `indices`; what a `DataLoader` calls for a batch."""
+        """Return several rows, in the order of `indices`; what a `DataLoader` calls for a batch.
+
+        One by one: taking a gathered batch apart into samples costs more than it saves.
+        """
         return [self.dataset[index] for index in indices]
 
 

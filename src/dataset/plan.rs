@@ -6,7 +6,7 @@ use super::active::ActiveRows;
 use super::caches::Caches;
 use crate::error::{CacheError, Result};
 use crate::reader::Plan;
-use crate::sampling::order::EpochOrder;
+use crate::sampling::epoch::EpochOrder;
 use crate::types::SampleRef;
 
 /// Some positions of one epoch, as the reader asks for them.

@@ -69,8 +69,13 @@ demo: develop
 smoke *args: develop
     {{ run }} python scripts/smoke.py {{ args }}
 
-# ratios against the published releases and SciPy, in one run
+# our own figures: Criterion on the Rust core (without arguments), then ratios against the published releases and SciPy
 bench *args: develop
+    {{ if args == "" { "cargo bench --locked --benches" } else { "" } }}
+    {{ run }} python -m benches.releases {{ args }}
+
+# ratios against other stores and loaders, in one run of about 20 minutes
+bench-peers *args: develop
     {{ run }} python -m benches.peers {{ args }}
 
 # build the source distribution and this platform's wheel into dist/

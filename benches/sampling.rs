@@ -40,7 +40,18 @@ fn draws(criterion: &mut Criterion) {
             bencher.iter(|| uniform::fill(1, 0, rows, next(), black_box(&mut out)));
         });
     }
-    for rows in [10_000, ROWS, 20 * ROWS] {
+    for count in [256, 1024, 8192] {
+        let (mut start, mut out) = (0, vec![0; count]);
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(format!("uniform/{ROWS}, {count} at once"), |bencher| {
+            bencher.iter(|| {
+                start += count as u64;
+                uniform::fill(1, 0, ROWS, start, black_box(&mut out));
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(DRAWS as u64));
+    for rows in [10_000, ROWS, 10 * ROWS] {
         let table = AliasTable::build(&distinct_weights(rows)).expect("positive weights");
         group.bench_function(format!("weighted/{rows}"), |bencher| {
             bencher.iter(|| table.fill(1, 0, next(), black_box(&mut out)));

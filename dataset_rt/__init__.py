@@ -18,6 +18,7 @@ from dataset_rt.api import (
     SizedTorchIterableDataset,
     WriterConfig,
     WriterProfilerConfig,
+    write_arrays,
     write_cache,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "WriterConfig",
     "WriterProfilerConfig",
     "errors",
+    "write_arrays",
     "write_cache",
 ]

@@ -15,7 +15,7 @@ from dataset_rt.records import (
     CacheWriteResult,
     CacheWriteSuccess,
 )
-from dataset_rt.writer import write_cache
+from dataset_rt.writer import write_arrays, write_cache
 
 __all__ = [
     "CacheInput",
@@ -34,5 +34,6 @@ __all__ = [
     "SizedTorchIterableDataset",
     "WriterConfig",
     "WriterProfilerConfig",
+    "write_arrays",
     "write_cache",
 ]

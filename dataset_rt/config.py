@@ -39,10 +39,10 @@ class ShardCompression(_Config):
     """Level of zstd: 1 writes up to twice as fast as 3, 19 very slowly; all are read at about the same speed."""
 
     dictionary_bytes: Annotated[int, Field(ge=0, le=1 << 20)] = 0
-    """Most bytes of a zstd dictionary, from 1,024; 0 for none. It is trained on the first samples of a source, 100 bytes
-    for each of its own and 16 MiB at most, which are held in memory meanwhile. It makes records of up to a few KiB that
-    resemble each other several times smaller and faster to read; 112,640 is a good size. A source with too few samples
-    gets none."""
+    """Most bytes of a zstd dictionary, from 1,024; 0 for none. It is trained on the first samples of a source, 100
+    bytes for each of its own and 16 MiB at most, which are held in memory meanwhile. It makes records of up to a few
+    KiB that resemble each other several times smaller and faster to read; 112,640 is a good size. A source with too
+    few samples gets none."""
 
     @model_validator(mode="after")
     def _options_belong_to_the_algorithm(self) -> ShardCompression:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dataset_rt import _dataset_rt as native
+from dataset_rt.arrays import ArraySource
 from dataset_rt.config import WriterConfig
+from dataset_rt.fields import RefusedError
 from dataset_rt.records import CacheWriteError, CacheWriteResult, CacheWriteSuccess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from dataset_rt.records import CacheSource
 
-__all__ = ["write_cache", "write_or_reuse"]
+__all__ = ["write_arrays", "write_cache", "write_or_reuse"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
@@ -44,6 +49,56 @@ def write_cache(
     return _write(sources, path, writer_config, reuse_existing=False)
 
 
+def write_arrays(
+    name: str,
+    arrays: Mapping[str, Any],
+    path: str | Path,
+    *,
+    metadata: pl.DataFrame | None = None,
+    writer_config: WriterConfig = _DEFAULT_WRITER_CONFIG,
+) -> CacheWriteResult:
+    """Write one cache from whole arrays, in the form and with the guarantees of `write_cache`.
+
+    No sample becomes a Python object. Arrays that lie in memory as in a cache (C order, little-endian; memory-mapped
+    too) are read where they are; others are rearranged block by block. **Nothing may write to the arrays meanwhile**:
+    the interpreter is released, so other threads run.
+
+    Args:
+        name: Name of the cache; its directory is `path/name`.
+        arrays: One payload field per entry, with as many samples in each:
+
+            * an array whose axis 0 counts the samples; one axis makes a field of scalars;
+            * a tuple `(values, offsets)` for a field of open length: sample `n` is `values[offsets[n]:offsets[n + 1]]`;
+            * a Polars or Arrow column, as in a [table](docs/python-api.md) of a source, or a list of `bytes`.
+
+            An entry `data` of bytes, if it is the only one, is the plain payload.
+        path: Base directory, created if missing.
+        metadata: A frame with a row for every sample: columns of bool, int, float and text.
+        writer_config: Writing options.
+
+    Returns:
+        Success, or what went wrong; nothing is left on disk then.
+
+    Raises:
+        TypeError: `arrays` is no mapping.
+        KeyboardInterrupt: Ctrl-C; the cache is discarded.
+
+    Example:
+        >>> import numpy as np
+        >>> images = np.zeros((100, 3, 8, 8), np.uint8)
+        >>> write_arrays("zeros", {"image": images}, "caches", writer_config=WriterConfig(show_progress=False))
+        CacheWriteSuccess(source_name='zeros', path=PosixPath('caches/zeros'))
+    """
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays is of type {type(arrays).__name__}, expected a mapping from field name to array")
+    try:
+        source = ArraySource(name, arrays, metadata)
+    except RefusedError as fault:
+        return CacheWriteError(str(name), str(fault))
+    [result] = _write([source], path, writer_config, reuse_existing=False)
+    return result
+
+
 def write_or_reuse(
     sources: CacheSource | Sequence[CacheSource], path: str | Path, writer_config: WriterConfig
 ) -> list[CacheWriteResult]:
@@ -55,7 +110,7 @@ def write_or_reuse(
 
 
 def _write(
-    sources: CacheSource | Sequence[CacheSource],
+    sources: CacheSource | Sequence[CacheSource] | Sequence[ArraySource],
     path: str | Path,
     writer_config: WriterConfig,
     *,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benches.peers.environments import RELEASES, clean_environment, peer_python
+from benches.environments import RELEASES, clean_environment, peer_python
 from dataset_rt import (
     CacheInput,
     CacheWriteError,

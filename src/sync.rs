@@ -33,9 +33,10 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads that can run at once here.
+/// Threads that can run at once here. The system is asked once: the answer takes it longer than a small gather.
 pub fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Applies `work` to every item, on this thread and on up to `threads - 1` others; fewer if the system has no more.
@@ -48,39 +49,123 @@ pub fn try_map_on_threads<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let places: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicUsize::new(0);
-    let run = || {
-        while let Some((item, place)) = {
-            let position = next.fetch_add(1, Ordering::Relaxed);
-            items.get(position).zip(places.get(position))
-        } {
-            let outcome = work(item);
-            if outcome.is_err() {
-                next.fetch_max(items.len(), Ordering::Relaxed);
-            }
-            *lock(place) = Some(outcome);
-        }
-    };
+    let shared = Shared::new(items);
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
-            if Builder::new().spawn_scoped(scope, run).is_err() {
+            if Builder::new()
+                .spawn_scoped(scope, || shared.run(&work))
+                .is_err()
+            {
                 break;
             }
         }
-        run();
+        shared.run(&work);
     });
-    // Items are begun in order, so whatever comes before a failure has an outcome.
-    let outcomes = places
-        .into_iter()
-        .map_while(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let results = outcomes.collect::<Result<Vec<R>>>()?;
-    if results.len() == items.len() {
-        return Ok(results);
+    shared.results()
+}
+
+/// Threads that wait for work which is too short to start threads for. The first work starts them.
+pub struct Crew {
+    threads: usize,
+    pool: OnceLock<Option<rayon_core::ThreadPool>>,
+}
+
+impl Crew {
+    /// A crew of `threads`, the one that brings the work included.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            threads,
+            pool: OnceLock::new(),
+        }
     }
-    Err(CacheError::internal(
-        "an item was skipped by the threads that shared the work",
-    ))
+
+    /// As [`try_map_on_threads`], on the threads of the crew.
+    ///
+    /// # Errors
+    /// The failure of the first item, in item order, that failed.
+    pub fn try_map<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&T) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let shared = Shared::new(items);
+        let pool = self.pool.get_or_init(|| {
+            let others = self.threads.checked_sub(1).filter(|others| *others > 0)?;
+            rayon_core::ThreadPoolBuilder::new()
+                .num_threads(others)
+                .thread_name(|number| format!("dataset_rt-crew-{number}"))
+                .build()
+                .ok()
+        });
+        match pool {
+            None => shared.run(&work),
+            Some(pool) => pool.in_place_scope(|scope| {
+                for _ in 1..self.threads.min(items.len()) {
+                    scope.spawn(|_| shared.run(&work));
+                }
+                shared.run(&work);
+            }),
+        }
+        shared.results()
+    }
+
+    /// Threads of the crew, the one that brings the work included.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Crew({} threads)", self.threads)
+    }
+}
+
+/// Items that several threads take in turns, and what became of them.
+struct Shared<'a, T, R> {
+    items: &'a [T],
+    outcomes: Vec<Mutex<Option<Result<R>>>>,
+    next: AtomicUsize,
+}
+
+impl<'a, T: Sync, R: Send> Shared<'a, T, R> {
+    fn new(items: &'a [T]) -> Self {
+        Self {
+            items,
+            outcomes: items.iter().map(|_| Mutex::default()).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Works until there is no item left, or one has failed.
+    fn run(&self, work: &(impl Fn(&T) -> Result<R> + Sync)) {
+        while let Some((item, place)) = {
+            let position = self.next.fetch_add(1, Ordering::Relaxed);
+            self.items.get(position).zip(self.outcomes.get(position))
+        } {
+            let outcome = work(item);
+            if outcome.is_err() {
+                self.next.fetch_max(self.items.len(), Ordering::Relaxed);
+            }
+            *lock(place) = Some(outcome);
+        }
+    }
+
+    fn results(self) -> Result<Vec<R>> {
+        let wanted = self.items.len();
+        // Items are begun in order, so whatever comes before a failure has an outcome.
+        let outcomes = self
+            .outcomes
+            .into_iter()
+            .map_while(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let results = outcomes.collect::<Result<Vec<R>>>()?;
+        if results.len() == wanted {
+            return Ok(results);
+        }
+        Err(CacheError::internal(
+            "an item was skipped by the threads that shared the work",
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +176,16 @@ mod tests {
     fn results_come_in_item_order_and_the_first_failure_wins() {
         let items: Vec<u64> = (0..1000).collect();
         for threads in [0, 1, 2, 7] {
+            let crew = Crew::new(threads);
+            for _ in 0..3 {
+                let doubles = crew.try_map(&items, |item| Ok(item * 2)).unwrap();
+                assert!(
+                    doubles
+                        .iter()
+                        .zip(&items)
+                        .all(|(double, item)| *double == item * 2)
+                );
+            }
             let squares = try_map_on_threads(threads, &items, |item| Ok(item * item)).unwrap();
             assert!(
                 squares
@@ -106,6 +201,8 @@ mod tests {
                 }
             };
             let error = try_map_on_threads(threads, &items, failing).unwrap_err();
+            assert!(error.to_string().contains("error: 99;"), "{error}");
+            let error = crew.try_map(&items, failing).unwrap_err();
             assert!(error.to_string().contains("error: 99;"), "{error}");
         }
         assert!(

@@ -1,6 +1,7 @@
-"""Ratios against the published releases and SciPy, measured in one run.
+"""Ratios against other stores and loaders, measured in one run.
 
-`just bench` runs `__main__`. `cases` says what is measured, `worker` does the work inside one environment,
-`driver` interleaves the workers and collects their figures, `report` turns them into a table, and
-`environments` makes the environments.
+`just bench-peers` runs `__main__`. `data` makes what everybody stores, `cases` says who does what, `driver` prepares
+and measures in turns through a `session` per contender, `cold` drops files from memory and runs fio, `bars` holds what
+must be reached, `report` and `plot` show what was found, and `tables` borrows some cases from `just bench`. The folder
+`worker` runs inside the contenders' environments: `actions` times, `stores` and `loaders` have a module per library.
 """

@@ -1,76 +1,84 @@
-"""The command line of `just bench`."""
+"""The command line of `just bench-peers`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from benches.peers import report
-from benches.peers.cases import CASES, OURS, SCIPY, Case
-from benches.peers.driver import Driver, WorkerFailedError, work
-from benches.peers.environments import RELEASES, ROOT, peer_python
+from benches import document, machine
+from benches.environments import PACKAGES, ROOT
+from benches.peers import plot, report, tables
+from benches.peers.bars import judged
+from benches.peers.cases import CASES, OWN
+from benches.peers.driver import Driver
+
+PICTURE = "benchmarks.svg"
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="just bench", description="ratios against published releases and SciPy")
+    parser = argparse.ArgumentParser(prog="just bench-peers", description="ratios against other stores and loaders")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each figure (default 5)")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases whose name contains a word")
-    parser.add_argument("--list", action="store_true", help="list the cases and stop")
-    parser.add_argument("--without-ours", action="store_true", help="measure the published releases alone")
-    parser.add_argument("--data", type=Path, help="keep the data here and use it again")
-    parser.add_argument("--record", action="store_true", help="write docs/benchmarks.md (all cases only)")
+    parser.add_argument("--list", action="store_true", help="list the cases and their contenders and stop")
+    parser.add_argument("--quick", action="store_true", help="a smoke run on small data: its figures mean nothing")
+    parser.add_argument("--without", nargs="+", default=[], metavar="ENVIRONMENT", help="environments to leave out")
+    parser.add_argument("--data", type=Path, help="keep the data here and use it again (about 35 GiB)")
+    parser.add_argument("--record", action="store_true", help="write docs/benchmarks.md and its picture")
     return parser.parse_args()
 
 
-def _names(word: str, case: Case) -> bool:
-    """Tell whether a word picks a case: as its whole name, or as a part when it is no case's whole name."""
-    return case.name == word or (word in case.name and all(other.name != word for other in CASES))
+def _list() -> None:
+    for case in CASES:
+        print(f"{case.name:24}{case.title}")
+        print(f"{'':24}{', '.join(entry.label for entry in case.entries)}")
+    for case in tables.CHOSEN:
+        print(f"{case.name:24}{case.title}")
 
 
 def main() -> int:
-    """Measure, print the table, and return 1 when a target is missed."""
+    """Measure, print the tables, and return 1 when a bar is missed."""
     arguments = _arguments()
-    cases = [case for case in CASES if not arguments.only or any(word in case.name for word in arguments.only)]
     if arguments.list:
-        print("\n".join(f"{case.name:24}{case.title}" for case in cases))
+        _list()
         return 0
-    if arguments.record and (arguments.only or arguments.without_ours):
-        sys.exit("--record writes the whole document: leave out --only and --without-ours")
-    contenders = {release: peer_python(release) for release in RELEASES}
-    if not arguments.without_ours:
-        if importlib.util.find_spec("dataset_rt") is None:
-            sys.exit("this package is not built: run `just develop`, or pass --without-ours")
-        contenders = {OURS: Path(sys.executable), **contenders}
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if busy > 0.5:
-        print(f"other work keeps this machine busy (load {busy:.1f}): expect wide spreads", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
+    if arguments.record and (arguments.only or arguments.quick or arguments.without):
+        sys.exit("--record writes the whole comparison: leave out --only, --quick and --without")
+    if importlib.util.find_spec("dataset_rt") is None and OWN not in arguments.without:
+        sys.exit("this package is not built: run `just develop`")
+    words = arguments.only
+    cases = [case for case in CASES if not words or any(word in case.name for word in words)]
+    chosen = [case for case in tables.CHOSEN if not words or any(word in case.name for word in words)]
+    if arguments.quick:
+        chosen = [case for case in chosen if case.name in tables.QUICK]
+    load = machine.busy()
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started:5.0f} s  {line}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="bench-peers-") as temporary:
         base = arguments.data or Path(temporary)
+        base = base / "quick" if arguments.quick else base
         base.mkdir(parents=True, exist_ok=True)
-        try:
-            versions: dict[str, dict[str, object]] = {
-                name: dict(work(python, "versions", {})) for name, python in contenders.items()
-            }
-            driver = Driver(contenders, base, arguments.rounds, lambda line: print(line, file=sys.stderr, flush=True))
-            outcomes = driver.run(cases)
-        except WorkerFailedError as error:
-            sys.exit(f"bench stopped: {error}")
-        names = [*contenders, *([SCIPY] if any(case.peers for case in cases) else [])]
-        table = report.table(outcomes, names)
-        machine = report.machine(base, versions, busy)
-    print(table)
+        driver = Driver(base, arguments.rounds, arguments.quick, say, frozenset(arguments.without))
+        results = driver.run(cases)
+        table, findings = tables.measured(chosen, base / "tables", min(arguments.rounds, 3), say)
+        where = machine.described(base, load)
+    findings = judged({result.case.name: result for result in results}) + findings
+    where += [f"* {name}: {', '.join(packages)}" for name, packages in PACKAGES.items()]
+    say("done")
+    text = report.document(findings, results, table, "\n".join(where))
+    print(text)
     if arguments.record:
-        target = ROOT / "docs" / "benchmarks.md"
-        target.write_text(report.document(table, machine, arguments.rounds), encoding="utf-8")
-        print(f"written: {target.relative_to(ROOT)}")
-    misses = report.missed(outcomes)
-    for line in misses:
-        print(f"MISSED  {line}")
-    return 1 if misses else 0
+        (ROOT / "docs" / PICTURE).write_text(plot.svg(results), encoding="utf-8")
+        picture = f"![Rates of all contenders in the main cases]({PICTURE})\n\n"
+        introduction = report.INTRODUCTION.format(rounds=arguments.rounds)
+        print(f"written: {document.record('peers', introduction + picture + text)}, docs/{PICTURE}")
+    return 1 if any(finding.met is False for finding in findings) else 0
 
 
 if __name__ == "__main__":

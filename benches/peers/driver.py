@@ -1,148 +1,228 @@
-"""Run the workers in turn, a process per measurement, and collect what they print."""
+"""Prepare the data and the stores of each case, then measure its contenders in turns."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import subprocess
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benches.peers.cases import OURS, SCIPY, SHAPES, Case
-from benches.peers.environments import clean_environment
+from benches.environments import UnavailableError, environment_python
+from benches.peers import cold
+from benches.peers.cases import OWN, Case, Entry, Figure
+from benches.peers.data import DATA_SETS, DataSet, made
+from benches.peers.session import ContenderFailedError, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-WORKER = Path(__file__).with_name("worker.py")
-SCIPY_WORKER = Path(__file__).with_name("scipy_worker.py")
-TIMEOUT = 600.0
-
-
-class WorkerFailedError(Exception):
-    """A worker ended with an error; the message is the last thing it said."""
+LIVES = 2  # processes that each contender gets in a case, one after the other
+LEFT = 0.02  # part of a cold store's pages that may still be in memory
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The values of one figure over the rounds, in the unit that the worker used."""
-
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The middle value."""
-        return median(self.values)
+def _size_file(store: Path) -> Path:
+    return store.with_name(f"{store.name}.size")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What every contender reached in a case: figure key to values, or why there are none."""
+@dataclass
+class Result:
+    """What a case brought: contender to figure to values, and why contenders are missing."""
 
     case: Case
-    figures: dict[str, dict[str, Sample]]
-    failures: dict[str, str]
+    values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
 
+    def add(self, label: str, figures: dict[str, float]) -> None:
+        """Keep one measurement."""
+        for key, value in figures.items():
+            self.values.setdefault(label, {}).setdefault(key, []).append(value)
 
-def work(python: Path, action: str, arguments: Mapping[str, object], script: Path = WORKER) -> dict[str, float]:
-    """Run one action in one environment; raise `WorkerFailedError` when it does not finish."""
-    command = [str(python), str(script), action, json.dumps(arguments)]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, env=clean_environment(), timeout=TIMEOUT
-        )
-    except subprocess.TimeoutExpired as error:
-        raise WorkerFailedError(f"no end after {TIMEOUT:.0f} s") from error
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        raise WorkerFailedError(last[0])
-    return json.loads(done.stdout)
+    def median(self, label: str, key: str) -> float | None:
+        """Return the middle value, or None where nothing was measured."""
+        found = self.values.get(label, {}).get(key)
+        return median(found) if found else None
+
+    def best(self, figure: Figure, groups: tuple[str, ...], *, holding: str = "", without: str = "out=") -> str | None:
+        """Return the best contender of some groups whose label holds a word and not another."""
+        found = [
+            (self.median(label, figure.key), label)
+            for label, group in self.groups.items()
+            if group in groups and holding in label and (not without or without not in label)
+        ]
+        measured = [(value, label) for value, label in found if value is not None]
+        if not measured:
+            return None
+        return (max if figure.higher else min)(measured)[1]
 
 
 @dataclass
 class Driver:
-    """Measures cases for a set of contenders (name to interpreter) on data below `base`."""
+    """Measures cases on data below `base`; `quick` shrinks the data for a smoke run."""
 
-    contenders: dict[str, Path]
     base: Path
     rounds: int
+    quick: bool
     say: Callable[[str], None]
+    without: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Choose who writes the data that all read: this package, or the oldest release without it."""
-        self.writer = self.contenders.get(OURS) or next(iter(self.contenders.values()))
-        self.checked: set[tuple[str, str]] = set()
-        self.unfit: dict[tuple[str, str], str] = {}
+        self.pythons: dict[str, Path | str] = {}
+        self.unwritten: dict[str, str] = {}
 
-    def prepare(self, case: Case) -> str:
-        """Make the data of a case and let every contender prove that it reads it right; return its folder."""
-        folder = str(self.base / case.shape.replace(" ", "-").replace(",", ""))
-        arguments = {"base": folder, "shape": SHAPES[case.shape]}
-        if not case.stored:
-            return str(self.base)
-        work(self.writer, "prepare", arguments)
-        for name, python in self.taking_part(case).items():
-            if name == SCIPY or (case.shape, name) in self.checked:
-                continue
-            self.checked.add((case.shape, name))
+    def run(self, cases: list[Case]) -> list[Result]:
+        """Measure all cases in order; a data set leaves memory when no case after it reads it."""
+        results = []
+        for number, case in enumerate(cases):
+            self.say(f"[{number + 1}/{len(cases)}] {case.title}")
+            results.append(self.measure(case))
+            if case.data and all(later.data != case.data for later in cases[number + 1 :]):
+                cold.evict(self.base / case.data)
+        return results
+
+    def measure(self, case: Case) -> Result:
+        """Prepare and measure one case."""
+        result = Result(case)
+        data = self.data(case)
+        requests: dict[str, tuple[Path, dict[str, object], Path]] = {}
+        for entry in case.entries:
+            result.groups[entry.label] = entry.group
             try:
-                work(python, "check_epochs", arguments)
-            except WorkerFailedError as error:
-                self.unfit[case.shape, name] = f"wrong data: {error}"
-        return folder
-
-    def taking_part(self, case: Case) -> dict[str, Path]:
-        """Return the contenders of a case."""
-        if case.ours_only:
-            return {name: python for name, python in self.contenders.items() if name == OURS}
-        if case.peers is not None:
-            ours = {name: python for name, python in self.contenders.items() if name == OURS}
-            return ours | {name: Path(sys.executable) for name in case.peers}
-        return self.contenders
-
-    def measure(self, case: Case) -> Outcome:
-        """Run a case in rounds, each contender once per round, the order turning from round to round."""
-        contenders = self.taking_part(case)
-        outcome = Outcome(case, {}, {})
-        if not contenders:
-            return outcome
-        folder = self.prepare(case)
-        found: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
-        names = list(contenders)
-        for turn in range(self.rounds):
-            start = turn % len(names)
-            for name in names[start:] + names[:start]:
-                reason = self.unfit.get((case.shape, name)) or outcome.failures.get(name)
-                if reason:
-                    outcome.failures[name] = reason
-                    continue
-                try:
-                    figures = self.once(case, name, contenders[name], folder)
-                except WorkerFailedError as error:
-                    outcome.failures[name] = str(error)
-                    continue
-                for key, value in figures.items():
-                    found[name].setdefault(key, []).append(value)
-        for name, figures in found.items():
-            outcome.figures[name] = {key: Sample(tuple(values)) for key, values in figures.items()}
-        return outcome
-
-    def once(self, case: Case, name: str, python: Path, folder: str) -> dict[str, float]:
-        """Take one measurement, with nothing left to write back from the one before."""
+                requests[entry.label] = self.request(entry, data, result)
+            except (UnavailableError, ContenderFailedError) as error:
+                result.missing[entry.label] = str(error)
         if hasattr(os, "sync"):
             os.sync()
-        if name == SCIPY:
-            rows = SHAPES[case.shape]["caches"] * SHAPES[case.shape]["samples"]
-            return work(python, "draws", {"rows": rows, **case.options}, SCIPY_WORKER)
-        return work(python, case.action, case.arguments(folder))
+        if case.cold:
+            self.cold_rounds(case, data, requests, result)
+        else:
+            for _, _, store in requests.values():
+                cold.warm(store)
+            lives = 1 if case.once or self.rounds < LIVES else LIVES
+            for life in range(lives):
+                share = self.rounds // lives + (life < self.rounds % lives)
+                self.warm_rounds(requests, result, 1 if case.once else share)
+        return result
 
-    def run(self, cases: list[Case]) -> list[Outcome]:
-        """Measure all cases in order."""
-        outcomes = []
-        for number, case in enumerate(cases, 1):
-            self.say(f"[{number}/{len(cases)}] {case.title}")
-            outcomes.append(self.measure(case))
-        return outcomes
+    def data(self, case: Case) -> Path:
+        """Make the data of a case and return its folder."""
+        data: DataSet = DATA_SETS[case.data or "256"]
+        return made(data.smaller(20) if self.quick else data, self.base / data.name)
+
+    def request(self, entry: Entry, data: Path, result: Result) -> tuple[Path, dict[str, object], Path]:
+        """Return the interpreter, what to ask its worker, and the folder that it reads or writes."""
+        if entry.environment in self.without:
+            raise UnavailableError("left out")
+        python = self.python(entry.environment)
+        asked: dict[str, object] = {"action": entry.action, "data": str(data), **entry.options}
+        store = data.parent / "scratch"
+        if entry.stored is not None:
+            kind, form = entry.stored
+            store = data.parent / f"{entry.environment.replace(' ', '-')}-{kind}-{form}"
+            self.written(python, data, store, kind, form)
+            result.sizes[entry.label] = float(_size_file(store).read_text(encoding="ascii"))
+            if entry.action in ("gather", "cold"):
+                asked["store"] = kind
+        else:
+            store.mkdir(exist_ok=True)
+        return python, {**asked, "path": str(store)}, store
+
+    def python(self, environment: str) -> Path:
+        """Return an environment's interpreter, made once per run."""
+        if environment == OWN:
+            return Path(sys.executable)
+        if environment not in self.pythons:
+            self.say(f"    environment: {environment}")
+            try:
+                self.pythons[environment] = environment_python(environment)
+            except UnavailableError as error:
+                self.pythons[environment] = str(error)
+        found = self.pythons[environment]
+        if isinstance(found, str):
+            raise UnavailableError(found)
+        return found
+
+    def written(self, python: Path, data: Path, store: Path, kind: str, form: str) -> None:
+        """Let a contender write its store, unless it is there; the size on disk lies beside it."""
+        size = _size_file(store)
+        if str(store) in self.unwritten:
+            raise ContenderFailedError(self.unwritten[str(store)])
+        if size.is_file() and size.stat().st_mtime >= (data / "ready.json").stat().st_mtime:
+            return
+        asked = {"action": "write", "data": str(data), "path": str(store), "store": kind, "form": form}
+        try:
+            with Session(python, asked) as session:
+                session.ready()
+                found = session.measure()
+        except ContenderFailedError as error:
+            shutil.rmtree(store, ignore_errors=True)
+            self.unwritten[str(store)] = f"could not write: {error}"
+            raise ContenderFailedError(self.unwritten[str(store)]) from error
+        size.write_text(str(found["bytes"]), encoding="ascii")
+
+    def warm_rounds(
+        self, requests: dict[str, tuple[Path, dict[str, object], Path]], result: Result, rounds: int
+    ) -> None:
+        """Start all contenders, then measure each once per round; the order turns from round to round."""
+        with contextlib.ExitStack() as stack:
+            sessions: dict[str, Session] = {}
+            for label, (python, asked, _) in requests.items():
+                if label in result.missing:
+                    continue
+                session = stack.enter_context(Session(python, asked))
+                try:
+                    session.ready()
+                    sessions[label] = session
+                except ContenderFailedError as error:
+                    result.missing[label] = str(error)
+            for turn in range(rounds):
+                labels = list(sessions)
+                start = turn % max(1, len(labels))
+                for label in labels[start:] + labels[:start]:
+                    try:
+                        result.add(label, sessions[label].measure())
+                    except ContenderFailedError as error:
+                        result.missing[label] = str(error)
+                        del sessions[label]
+
+    def cold_rounds(
+        self, case: Case, data: Path, requests: dict[str, tuple[Path, dict[str, object], Path]], result: Result
+    ) -> None:
+        """Measure each contender in a new process on files that have just been dropped, and fio beside them."""
+        for turn in range(self.rounds):
+            labels = [label for label in requests if label not in result.missing]
+            start = turn % max(1, len(labels))
+            for label in labels[start:] + labels[:start]:
+                python, asked, store = requests[label]
+                cold.evict(store)
+                cold.evict(data)
+                left = cold.resident(store)
+                if left > LEFT:
+                    result.missing[label] = f"{left:.0%} of its files stay in memory"
+                    continue
+                try:
+                    with Session(python, asked) as session:
+                        session.ready()
+                        result.add(label, session.measure())
+                except ContenderFailedError as error:
+                    result.missing[label] = str(error)
+            if case.fio is not None:
+                self.fio(case.fio, data, result)
+
+    def fio(self, what: tuple[str, str, tuple[int, ...]], data: Path, result: Result) -> None:
+        """Let fio read the same data at each queue depth."""
+        access, block, depths = what
+        cold.evict(data)
+        for depth in depths:
+            label = f"fio, {depth} at a time"
+            result.groups[label] = "yardstick"
+            try:
+                result.add(label, {"rate": cold.fio(data / "values.npy", access, block, depth)})
+            except cold.FioUnavailableError as error:
+                result.missing[label] = str(error)
+                return

@@ -1,155 +1,111 @@
-"""Turn outcomes into a table, say what missed its target, and describe the machine."""
+"""Turn results into Markdown: the bars, what peers do better, and a table for each case."""
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.peers.cases import OURS, Figure
+from benches.peers.bars import PEERS
 
 if TYPE_CHECKING:
-    from benches.peers.driver import Outcome, Sample
+    from benches.peers.bars import Finding
+    from benches.peers.cases import Figure
+    from benches.peers.driver import Result
 
 INTRODUCTION = """\
-# Benchmarks
+## Against other stores and loaders
 
-Written by `just bench --record`; do not edit by hand.
-
-Every figure is the median of {rounds} rounds with the smallest and largest value in brackets. Each
-measurement is a process of its own in an environment of its own (the published releases run with the same
-pinned Polars); in every round each contender runs once, and the order turns from round to round. All read
-the same files with two worker threads and otherwise default settings, and each proves once, outside the
-timed part, that every byte and every metadata value it delivers is what was written. Files are in the page
-cache (warm): nothing here measures how fast a disk reads. Writing includes this package's fsync calls; the
-published releases make none, and what they leave unwritten is flushed before the next measurement starts.
-
-*Ratio* is the best published release against this package: above 1, this package is better. A target is the least
-ratio; with >= or <= it bounds this package's own figure. A target in bold is missed. Figures in x are ratios of two
-actions that take turns in one process.
+Every figure is the median of {rounds} measurements with the smallest and largest in brackets. Each contender runs in
+an environment and a process of its own, set up as its documents recommend. In every round each is measured once, and
+the order turns from round to round; after half of the rounds all get new processes. Everybody reads the same rows in
+batches of 256, and before anything is timed proves on some batches that every byte is what was stored. Rates count
+bytes of payload before compression. Files are in the page cache unless a case says cold.
 
 """
 
 
-def _unit(figure: Figure, value: float) -> str:
-    if figure.unit == "ms":
-        milliseconds = value * 1e3
-        return f"{milliseconds:,.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
-    if figure.unit == "M/s":
-        return f"{value / 1e6:,.1f}" if value >= 10e6 else f"{value / 1e6:,.2f}"
-    return f"{value:,.2f}" if figure.unit == "x" else f"{value:,.1f}"
+def number(value: float) -> str:
+    """Write a number with three digits that matter."""
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:,.0f}"
+    if magnitude >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if magnitude >= 0.1 else f"{value:.3f}"
 
 
-def _cell(figure: Figure, sample: Sample | None) -> str:
-    if sample is None:
-        return "-"
-    low, high = _unit(figure, min(sample.values)), _unit(figure, max(sample.values))
-    return f"{_unit(figure, sample.median)} [{low}..{high}]"
+def cell(values: list[float]) -> str:
+    """Write median, smallest and largest."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return f"{number(median)} [{number(ordered[0])}..{number(ordered[-1])}]"
 
 
-def ratio(outcome: Outcome, figure: Figure) -> float | None:
-    """Return how many times better this package is than the peer that counts, or None when one is missing."""
-    ours = outcome.figures.get(OURS, {}).get(figure.key)
-    names = [figure.only] if figure.only else [name for name in outcome.figures if name != OURS]
-    theirs = [outcome.figures.get(name or "", {}).get(figure.key) for name in names]
-    medians = [sample.median for sample in theirs if sample is not None]
-    if ours is None or not medians or ours.median <= 0:
-        return None
-    if figure.higher_is_better:
-        return ours.median / max(medians)
-    return min(medians) / ours.median
+def ranked(result: Result, figure: Figure) -> list[str]:
+    """Return the measured contenders, the best first."""
+    found = [(result.median(label, figure.key), label) for label in result.values]
+    measured = [(value, label) for value, label in found if value is not None]
+    return [label for _, label in sorted(measured, reverse=figure.higher)]
 
 
-def wanted(outcome: Outcome, figure: Figure) -> tuple[str, bool]:
-    """Return a figure's target, empty without one, and whether it was measured and missed."""
-    found = ratio(outcome, figure)
-    ours = outcome.figures.get(OURS, {}).get(figure.key)
-    own = None if ours is None else ours.median / 1e6 if figure.unit == "M/s" else ours.median
-    parts, is_missed = [], False
-    if figure.target is not None:
-        parts.append(f"{figure.target:g}")
-        is_missed |= found is not None and found < figure.target
-    if figure.least is not None:
-        parts.append(f">= {figure.least:g}")
-        is_missed |= own is not None and own < figure.least
-    if figure.most is not None:
-        parts.append(f"<= {figure.most:g}")
-        is_missed |= own is not None and own > figure.most
-    return ", ".join(parts), is_missed
-
-
-def missed(outcomes: list[Outcome]) -> list[str]:
-    """Return a line for every target that was measured and not reached."""
-    lines = []
-    for outcome in outcomes:
-        for figure in outcome.case.figures:
-            target, is_missed = wanted(outcome, figure)
-            if is_missed:
-                found = ratio(outcome, figure)
-                reached = _cell(figure, outcome.figures[OURS][figure.key]) if found is None else f"{found:.2f}"
-                lines.append(f"{outcome.case.title}: {figure.title}: {reached}, wanted {target}")
-    return lines
-
-
-def table(outcomes: list[Outcome], names: list[str]) -> str:
-    """Return a Markdown table of all figures."""
-    lines = [
-        f"| what | unit | {' | '.join(names)} | ratio | target |",
-        f"|---|---|{'---:|' * (len(names) + 2)}",
-    ]
-    for outcome in outcomes:
-        for figure in outcome.case.figures:
-            cells = [_cell(figure, outcome.figures.get(name, {}).get(figure.key)) for name in names]
-            found = ratio(outcome, figure)
-            ratio_text = "" if found is None else f"{found:.2f}"
-            target, is_missed = wanted(outcome, figure)
-            if is_missed:
-                target = f"**{target}**"
-            title = f"{outcome.case.title}: {figure.title}"
-            lines.append(f"| {title} | {figure.unit} | {' | '.join(cells)} | {ratio_text} | {target} |")
-    failures = [
-        f"* {outcome.case.title}: {name}: {reason}" for outcome in outcomes for name, reason in outcome.failures.items()
-    ]
-    return "\n".join(lines) + ("\n\nNot measured:\n\n" + "\n".join(failures) if failures else "") + "\n"
-
-
-def _first_value(path: str, key: str) -> str:
-    try:
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == key:
-                return value.strip()
-    except OSError:
-        pass
-    return "unknown"
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def machine(base: Path, versions: dict[str, dict[str, object]], busy: float) -> str:
-    """Describe where the figures come from, as a Markdown list."""
-    kib = _first_value("/proc/meminfo", "MemTotal").split()[0]
-    memory = f"{int(kib) / 1024 / 1024:.0f} GiB" if kib.isdigit() else "unknown"
-    filesystem = _output("stat", "--file-system", "--format=%T", str(base))
-    lines = [
-        f"* processor: {_first_value('/proc/cpuinfo', 'model name')}, {os.cpu_count()} logical cores",
-        f"* other work: load of {busy:.1f} when the run started",
-        f"* memory: {memory}; data on {filesystem}",
-        f"* system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
-        f"* compiler: {_output('rustc', '--version')}",
-    ]
-    for name, found in versions.items():
-        lines.append(f"* {name}: " + ", ".join(f"{package} {version}" for package, version in found.items()))
+def case_table(result: Result) -> str:
+    """Return the heading, note and table of one case."""
+    case = result.case
+    figures = case.figures
+    lines = [f"### {case.title[0].upper()}{case.title[1:]}", ""]
+    if case.note:
+        lines += [case.note, ""]
+    heads = [f"{figure.title}, {figure.unit}" for figure in figures]
+    sized = any(label in result.sizes for label in result.values) and case.name != "sampler"
+    lines += [f"| contender | {' | '.join(heads)} |" + (" on disk, MiB |" if sized else "")]
+    lines += ["|---|" + "---:|" * (len(figures) + sized)]
+    for label in ranked(result, figures[-1] if case.name == "sampler" else figures[0]):
+        name = f"**{label}**" if result.groups[label] == "ours" else label
+        if result.groups[label] == "yardstick":
+            name = f"*{label}*"
+        cells = [cell(result.values[label][each.key]) if each.key in result.values[label] else "" for each in figures]
+        size = result.sizes.get(label)
+        end = f" {'' if size is None else f'{size / 1024**2:,.0f}'} |" if sized else ""
+        lines.append(f"| {name} | {' | '.join(cells)} |{end}")
+    if result.missing:
+        lines += ["", "Not measured:", ""]
+        lines += [f"* {label}: {reason}" for label, reason in result.missing.items()]
     return "\n".join(lines) + "\n"
 
 
-def document(table_text: str, machine_text: str, rounds: int) -> str:
-    """Return the whole of `docs/benchmarks.md`."""
-    return INTRODUCTION.format(rounds=rounds) + "## Machine\n\n" + machine_text + "\n## Figures\n\n" + table_text
+def bars_table(findings: list[Finding]) -> str:
+    """Return the table of what had to be reached."""
+    lines = ["### What must be reached", "", "| what | wanted | found | against | |", "|---|---:|---:|---|---|"]
+    words = {True: "met", False: "**missed**", None: "not measured"}
+    for each in findings:
+        lines.append(f"| {each.title} | {each.wanted} | {each.found} | {each.against} | {words[each.met]} |")
+    return "\n".join(lines) + "\n"
+
+
+def ahead(results: list[Result]) -> str:
+    """Say where a peer is ahead of this package, from the same figures."""
+    lines = []
+    for result in results:
+        for figure in result.case.figures:
+            best = result.best(figure, ("ours",), without="")
+            ours = None if best is None else result.median(best, figure.key)
+            if best is None or ours is None:
+                continue
+            for label in ranked(result, figure):
+                theirs = result.median(label, figure.key)
+                if result.groups[label] not in PEERS or theirs is None or theirs == ours:
+                    continue
+                if (theirs > ours) is figure.higher:
+                    shown = f"{number(theirs)} {figure.unit}, {best} {number(ours)}"
+                    lines += [f"* {result.case.title}, {figure.title}: {label} {shown}"]
+    text = "\n".join(lines) if lines else "* Nothing in this run."
+    return f"### What peers do better\n\n{text}\n"
+
+
+def document(findings: list[Finding], results: list[Result], tables: str, where: str) -> str:
+    """Return this comparison's part of `docs/benchmarks.md` after its introduction."""
+    parts = [bars_table(findings), ahead(results), *(case_table(result) for result in results)]
+    if tables:
+        parts.append(f"### Many caches, large tables, weighted draws, resuming\n\n{tables}")
+    parts.append(f"### Where\n\n{where}\n")
+    return "\n".join(parts)

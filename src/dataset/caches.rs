@@ -15,7 +15,7 @@ use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
 use crate::store::slot::SlotPool;
 use crate::store::validate::validate;
-use crate::sync::{Mutex, OnceLock, lock};
+use crate::sync::{Crew, Mutex, OnceLock, available_threads, lock};
 use crate::types::{Io, SampleRef, Verify};
 
 /// Open caches with one metadata schema.
@@ -30,6 +30,7 @@ pub struct Caches {
     slots: Arc<SlotPool>,
     /// Gatherers that nobody uses at the moment, with the files they have open.
     gatherers: Mutex<Vec<Gatherer>>,
+    crew: OnceLock<Crew>,
 }
 
 impl Caches {
@@ -75,6 +76,7 @@ impl Caches {
             contents: OnceLock::new(),
             slots: SlotPool::new(),
             gatherers: Mutex::default(),
+            crew: OnceLock::new(),
         })
     }
 
@@ -117,6 +119,13 @@ impl Caches {
         recycled.unwrap_or_else(|| {
             Gatherer::new(Arc::clone(&self.list), verify, Arc::clone(&self.slots))
         })
+    }
+
+    /// The threads that share large gathers: as many as can run at once, but no more than `most`, which must always be
+    /// the same.
+    pub fn crew(&self, most: usize) -> &Crew {
+        self.crew
+            .get_or_init(|| Crew::new(available_threads().min(most)))
     }
 
     /// Keeps a gatherer for later.

@@ -11,7 +11,7 @@ use super::recipe::Recipe;
 use super::select::rows_of;
 use crate::error::{CacheError, Result};
 use crate::reader::{Column, Gatherer, Selection};
-use crate::sync::available_threads;
+use crate::sync::Crew;
 use crate::types::SampleRef;
 
 /// Rows of a dataset, by number; signed ones below 0 count from the end.
@@ -97,8 +97,8 @@ impl Dataset {
         selection: &Selection,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Batch> {
-        self.with_gatherer(|gatherer, threads| {
-            gatherer.gather(&samples, selection, threads, interrupt)
+        self.with_gatherer(|gatherer, crew| {
+            gatherer.gather(&samples, selection, Some(crew), interrupt)
         })
         .map(|(columns, caches)| Batch {
             samples,
@@ -107,15 +107,15 @@ impl Dataset {
         })
     }
 
-    /// Calls `body` with a gatherer over the caches and the number of threads it may use.
+    /// Calls `body` with a gatherer over the caches and the threads that it may use.
     pub fn with_gatherer<T>(
         &self,
-        body: impl FnOnce(&mut Gatherer, usize) -> Result<T>,
+        body: impl FnOnce(&mut Gatherer, &Crew) -> Result<T>,
     ) -> Result<(T, Arc<Caches>)> {
         let caches = Arc::clone(&self.recipe()?.caches);
-        let threads = available_threads().min(self.options.num_workers);
+        let crew = caches.crew(self.options.num_workers);
         let mut gatherer = caches.gatherer(self.options.verify);
-        let outcome = body(&mut gatherer, threads)?;
+        let outcome = body(&mut gatherer, crew)?;
         caches.put_back(gatherer);
         Ok((outcome, caches))
     }

@@ -3,6 +3,7 @@
 //! A cache directory holds `manifest.json`, `metadata.arrow`, `index.bin`, `checksums.bin` and `shards/*.bin`; the
 //! normative description is `docs/storage-format.md`.
 
+pub mod arrow_values;
 pub mod checksum;
 pub mod columns;
 pub mod compression;

@@ -197,6 +197,24 @@ impl PayloadSchema {
             .ok()
     }
 
+    /// The first field that is missing among `names` and the first name that is no field, for a message.
+    pub fn difference(&self, names: &[&str]) -> Option<String> {
+        let missing = self.fields.iter().map(|field| field.name.as_str());
+        let missing = missing.clone().find(|name| !names.contains(name));
+        let extra = names.iter().find(|name| self.position(name).is_none());
+        match (missing, extra) {
+            (Some(missing), Some(extra)) => Some(format!(
+                "`{missing}` is missing and `{extra}` is unexpected"
+            )),
+            (Some(missing), None) => Some(format!("`{missing}` is missing")),
+            (None, Some(extra)) => Some(format!("`{extra}` is unexpected")),
+            (None, None) if names.len() != self.fields.len() => {
+                Some("of one name appears twice".to_owned())
+            }
+            (None, None) => None,
+        }
+    }
+
     /// Axes of all fields that are not fixed.
     pub fn open_axes(&self) -> usize {
         self.fields.iter().map(FieldSpec::open_axes).sum()

@@ -57,14 +57,29 @@ impl ArrowTable {
 pub fn import(
     tables: &[Bound<'_, PyAny>],
 ) -> PyResult<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-    let columns = tables.iter().map(open).collect::<PyResult<Vec<_>>>()?;
-    Ok(Joined {
-        columns,
-        ended: false,
+    import_with(tables, |fault| CacheError::Weights {
+        fault,
+        rows: Vec::new(),
     })
 }
 
-fn open(table: &Bound<'_, PyAny>) -> PyResult<Column> {
+/// As [`import`], of tables that are no samples metadata: `fault` makes the errors.
+pub fn import_with(
+    tables: &[Bound<'_, PyAny>],
+    fault: Fault,
+) -> PyResult<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+    let columns = tables.iter().map(|table| open(table, fault));
+    Ok(Joined {
+        columns: columns.collect::<PyResult<Vec<_>>>()?,
+        ended: false,
+        fault,
+    })
+}
+
+/// Makes an error of what is wrong with a table.
+type Fault = fn(String) -> CacheError;
+
+fn open(table: &Bound<'_, PyAny>, fault: Fault) -> PyResult<Column> {
     let export = table.getattr("__arrow_c_stream__").map_err(|_| {
         let kind = table
             .get_type()
@@ -82,14 +97,19 @@ fn open(table: &Bound<'_, PyAny>) -> PyResult<Column> {
     // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays alive
     // during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads it after us.
     let stream = unsafe { ArrayStreamReader::from_raw(stream.as_ptr()) };
-    let stream = stream.map_err(|error| super::errors::to_pyerr(unreadable(&error)))?;
-    Ok(Column { stream, rest: None })
+    let stream = stream.map_err(|error| super::errors::to_pyerr(unreadable(&error, fault)))?;
+    Ok(Column {
+        stream,
+        rest: None,
+        fault,
+    })
 }
 
 /// A table that is read batch by batch, and what is left of the last batch.
 struct Column {
     stream: ArrayStreamReader,
     rest: Option<RecordBatch>,
+    fault: Fault,
 }
 
 impl Column {
@@ -99,10 +119,9 @@ impl Column {
             match self.stream.next() {
                 None => return Ok(None),
                 Some(array) => {
-                    let array = array.map_err(|error| unreadable(&error))?;
-                    self.rest = Some(
-                        to_batch(self.stream.field(), array).map_err(|error| unreadable(&error))?,
-                    );
+                    let fault = self.fault;
+                    let batch = array.and_then(|array| to_batch(self.stream.field(), array));
+                    self.rest = Some(batch.map_err(|error| unreadable(&error, fault))?);
                 }
             }
         }
@@ -134,6 +153,7 @@ fn to_batch(field: &FieldRef, array: ArrayRef) -> std::result::Result<RecordBatc
 struct Joined {
     columns: Vec<Column>,
     ended: bool,
+    fault: Fault,
 }
 
 impl Joined {
@@ -146,10 +166,9 @@ impl Joined {
         let Some(rows) = at_hand.iter().copied().min().flatten() else {
             return match at_hand.iter().all(Option::is_none) {
                 true => Ok(None),
-                false => Err(CacheError::Weights {
-                    fault: "its columns have different numbers of rows".to_owned(),
-                    rows: Vec::new(),
-                }),
+                false => Err((self.fault)(
+                    "its columns have different numbers of rows".to_owned(),
+                )),
             };
         };
         let parts: Vec<RecordBatch> = self
@@ -167,7 +186,7 @@ impl Joined {
             .collect();
         RecordBatch::try_new(schema, columns)
             .map(Some)
-            .map_err(|error| unreadable(&error))
+            .map_err(|error| unreadable(&error, self.fault))
     }
 }
 
@@ -184,9 +203,6 @@ impl Iterator for Joined {
     }
 }
 
-fn unreadable(error: &ArrowError) -> CacheError {
-    CacheError::Weights {
-        fault: format!("the table cannot be read: {error}"),
-        rows: Vec::new(),
-    }
+fn unreadable(error: &ArrowError, fault: Fault) -> CacheError {
+    fault(format!("the table cannot be read: {error}"))
 }

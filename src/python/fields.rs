@@ -125,15 +125,8 @@ impl<'py> Fields<'py> {
             Ok(found) => found,
             Err(fault) => return fault,
         };
-        let fields = self.schema.fields();
-        let missing = fields.iter().find(|field| !found.contains(&field.name));
-        let extra = found
-            .iter()
-            .find(|name| self.schema.position(name).is_none());
-        let missing = missing.map(|field| format!("`{}` is missing", field.name));
-        let extra = extra.map(|name| format!("`{name}` is unexpected"));
-        let faults: Vec<String> = missing.into_iter().chain(extra).collect();
-        let faults = faults.join(" and ");
+        let found: Vec<&str> = found.iter().map(String::as_str).collect();
+        let faults = self.schema.difference(&found).unwrap_or_default();
         let origin = self.origin();
         sample(
             row,

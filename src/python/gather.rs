@@ -34,10 +34,10 @@ pub fn gather(
         match destinations {
             None => dataset.gather(samples, selection, interrupt),
             Some(mut destinations) => {
-                let (extents, caches) = dataset.with_gatherer(|gatherer, threads| {
-                    let measured = gatherer.measure(&samples, selection, threads)?;
+                let (extents, caches) = dataset.with_gatherer(|gatherer, crew| {
+                    let measured = gatherer.measure(&samples, selection, Some(crew))?;
                     let out = fitting(&mut destinations, selection, measured.extents())?;
-                    measured.fill(out, threads, interrupt)
+                    measured.fill(out, Some(crew), interrupt)
                 })?;
                 let nothing = SlotPool::new();
                 let columns = extents.into_iter().map(|extent| {

@@ -7,10 +7,11 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, 
 
 use super::fields::{Fields, as_fields};
 use super::payload::with_payload;
-use super::source::type_name;
+use super::source::{Source, type_name};
+use super::tables::Tables;
 use crate::error::CacheError;
 use crate::format::columns::Value;
-use crate::writer::{CacheWriter, Row};
+use crate::writer::{CacheWriter, Feed, Row};
 
 /// Why a source's cache is not written.
 pub enum Fault {
@@ -44,6 +45,7 @@ pub struct Ingest<'py> {
     keys: Option<Vec<Bound<'py, PyString>>>,
     /// What payloads are; none before the first sample.
     payloads: Option<Payloads<'py>>,
+    tables: Tables<'py>,
     scalars: Scalars<'py>,
 }
 
@@ -53,6 +55,18 @@ enum Payloads<'py> {
     Plain,
     /// Mappings of fields.
     Typed(Fields<'py>),
+    /// Columns of tables.
+    Tables,
+}
+
+/// What became of an item.
+pub enum Taken {
+    /// It was a sample, and the writer has room for more.
+    Sample,
+    /// It was a sample, after which the writer wants its chunk to be submitted.
+    Full,
+    /// It is a table, to be given to the writer as a whole.
+    Table(Box<Feed>),
 }
 
 /// The scalar types of NumPy that are taken, and one that only looks like them; none while NumPy is not loaded.
@@ -61,8 +75,9 @@ struct Scalars<'py> {
 }
 
 impl<'py> Ingest<'py> {
-    /// Ready for the first sample; `writer` may already have declared columns.
-    pub fn new(py: Python<'py>, writer: &CacheWriter) -> PyResult<Self> {
+    /// Ready for the first item of `source`; `writer` may already have declared columns.
+    pub fn new(source: &Source<'py>, writer: &CacheWriter) -> PyResult<Self> {
+        let py = source.object.py();
         let cache_input = py.import("dataset_rt.records")?.getattr("CacheInput")?;
         Ok(Self {
             cache_input,
@@ -71,25 +86,52 @@ impl<'py> Ingest<'py> {
                 Some(schema) => Some(Payloads::Typed(Fields::new(py, schema.clone(), true)?)),
                 None => None,
             },
+            tables: Tables::new(py, source.payload_columns.clone())?,
             scalars: Scalars { taken: None },
         })
     }
 
-    /// Takes one item of a source. True if the writer wants its chunk to be submitted.
-    pub fn push(
+    /// Takes one item of a source.
+    pub fn take(
         &mut self,
         writer: &mut CacheWriter,
         item: &Bound<'py, PyAny>,
+    ) -> Result<Taken, Fault> {
+        let row = writer.rows();
+        let pair = self.pair(item);
+        if pair.is_none()
+            && let Some(table) = self.tables.take(item)?
+        {
+            return match self.payloads.get_or_insert(Payloads::Tables) {
+                Payloads::Tables => Ok(Taken::Table(Box::new(table))),
+                _ => Err(mixed(item, row, "CacheInput(data, metadata)")),
+            };
+        }
+        if matches!(self.payloads, Some(Payloads::Tables)) {
+            return Err(mixed(item, row, "a table"));
+        }
+        let (data, metadata) = pair.map_or_else(|| parts(item, row), Ok)?;
+        match self.push(writer, &data, &metadata)? {
+            true => Ok(Taken::Full),
+            false => Ok(Taken::Sample),
+        }
+    }
+
+    /// Takes one sample. True if the writer wants its chunk to be submitted.
+    fn push(
+        &mut self,
+        writer: &mut CacheWriter,
+        data: &Bound<'py, PyAny>,
+        metadata: &Bound<'py, PyAny>,
     ) -> Result<bool, Fault> {
         let row = writer.rows();
-        let (data, metadata) = self.split(item, row)?;
-        let metadata = as_dict(&metadata, row)?;
+        let metadata = as_dict(metadata, row)?;
         if self.keys.is_none() {
             writer.set_columns(names(&metadata, "metadata", row)?)?;
         }
         let keys = self
             .keys
-            .get_or_insert_with(|| keys(item.py(), writer.columns().unwrap_or_default()));
+            .get_or_insert_with(|| keys(data.py(), writer.columns().unwrap_or_default()));
         if metadata.len() != keys.len() {
             return Err(key_fault(writer, &metadata));
         }
@@ -103,7 +145,7 @@ impl<'py> Ingest<'py> {
         let scalars = &mut self.scalars;
         let payloads = match &mut self.payloads {
             Some(payloads) => payloads,
-            none => none.insert(Payloads::first(&data, writer)?),
+            none => none.insert(Payloads::first(data, writer)?),
         };
         let fill = |sample: &mut Row<'_>| {
             let pairs = keys.iter().zip(&values);
@@ -112,11 +154,12 @@ impl<'py> Ingest<'py> {
                 .try_for_each(|(key, value)| set(sample, key, value, row, scalars))
         };
         match payloads {
-            Payloads::Plain => with_payload(&data, row, |payload| writer.push(payload, fill)),
-            Payloads::Typed(fields) => match as_fields(&data)? {
+            Payloads::Plain => with_payload(data, row, |payload| writer.push(payload, fill)),
+            Payloads::Tables => Err(mixed(data, row, "a table")),
+            Payloads::Typed(fields) => match as_fields(data)? {
                 Some(data) => writer.push_with(|out| fields.append(&data, row, out), fill),
                 None => {
-                    let found = type_name(&data);
+                    let found = type_name(data);
                     let fault = format!(
                         "data is of type {found}, expected a mapping of payload fields, as {}",
                         fields.origin()
@@ -127,34 +170,47 @@ impl<'py> Ingest<'py> {
         }
     }
 
-    /// Payload and metadata of an item.
-    fn split(
-        &self,
-        item: &Bound<'py, PyAny>,
-        row: u64,
-    ) -> Result<(Bound<'py, PyAny>, Bound<'py, PyAny>), Fault> {
-        let py = item.py();
-        if let Ok(pair) = item.cast::<PyTuple>()
-            && (item.is_exact_instance_of::<PyTuple>() || item.get_type().is(&self.cache_input))
-            && pair.len() == 2
-        {
-            return Ok((pair.get_item(0)?, pair.get_item(1)?));
+    /// Payload and metadata of an item of the classes that most sources yield.
+    fn pair(&self, item: &Bound<'py, PyAny>) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let pair = item.cast::<PyTuple>().ok()?;
+        let is_known =
+            item.is_exact_instance_of::<PyTuple>() || item.get_type().is(&self.cache_input);
+        if !is_known || pair.len() != 2 {
+            return None;
         }
-        let part = |name| {
-            item.getattr(name).map_err(|exception| {
-                if exception.is_instance_of::<PyAttributeError>(py) {
-                    let found = type_name(item);
-                    sample(
-                        row,
-                        format!("expected CacheInput(data, metadata), found {found}"),
-                    )
-                } else {
-                    Fault::Raised(exception)
-                }
-            })
-        };
-        Ok((part(intern!(py, "data"))?, part(intern!(py, "metadata"))?))
+        Some((pair.get_item(0).ok()?, pair.get_item(1).ok()?))
     }
+}
+
+/// Payload and metadata of an item of any class.
+fn parts<'py>(
+    item: &Bound<'py, PyAny>,
+    row: u64,
+) -> Result<(Bound<'py, PyAny>, Bound<'py, PyAny>), Fault> {
+    let py = item.py();
+    let part = |name| {
+        item.getattr(name).map_err(|exception| {
+            if exception.is_instance_of::<PyAttributeError>(py) {
+                let found = type_name(item);
+                sample(
+                    row,
+                    format!("expected CacheInput(data, metadata), found {found}"),
+                )
+            } else {
+                Fault::Raised(exception)
+            }
+        })
+    };
+    Ok((part(intern!(py, "data"))?, part(intern!(py, "metadata"))?))
+}
+
+/// The error for a source that gives samples and tables.
+fn mixed(item: &Bound<'_, PyAny>, row: u64, expected: &str) -> Fault {
+    let found = type_name(item);
+    let fault = format!(
+        "expected {expected} as before, found {found}; a source gives samples or tables, not both"
+    );
+    sample(row, fault)
 }
 
 impl<'py> Payloads<'py> {

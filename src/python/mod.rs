@@ -18,6 +18,7 @@ mod sample;
 mod signals;
 mod source;
 mod state;
+mod tables;
 mod writer;
 mod writer_config;
 

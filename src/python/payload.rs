@@ -5,7 +5,12 @@
     reason = "the buffer protocol hands over a pointer and a length"
 )]
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow_buffer::Buffer;
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyMemoryView, PyString};
@@ -73,6 +78,38 @@ pub fn buffer_bytes<T>(buffer: &PyUntypedBuffer, take: impl FnOnce(&[u8]) -> T) 
     let bytes = unsafe { std::slice::from_raw_parts(pointer, len) };
     take(bytes)
 }
+
+/// The memory of a contiguous buffer, held until the last use of it ends.
+///
+/// Whoever passes it on tells its owner not to write to it meanwhile.
+///
+/// # Errors
+/// `BufferError` for an object that exports no such buffer.
+pub fn shared_bytes(object: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+    let buffer = PyUntypedBuffer::get(object)?;
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("expected a buffer in C order"));
+    }
+    let len = buffer.len_bytes();
+    match NonNull::new(buffer.buf_ptr().cast::<u8>()) {
+        Some(pointer) if len > 0 => {
+            let owner = Arc::new(Export(buffer));
+            // SAFETY: the exporter keeps `len` readable bytes behind the pointer until the buffer is released, which the
+            // last clone of `owner` does; C order means that they are adjacent. They are only read. That nobody writes
+            // meanwhile is a rule of `write_arrays` which its documentation states; who breaks it gets a mixture of old
+            // and new bytes, as from any other reader of the buffer.
+            Ok(unsafe { Buffer::from_custom_allocation(pointer, len, owner) })
+        }
+        _ => Ok(Buffer::default()),
+    }
+}
+
+/// A buffer export that lives as long as the memory is used. Dropped in another thread, it attaches to the interpreter,
+/// so nobody may wait for that thread while attached.
+struct Export(#[expect(dead_code, reason = "held for its drop")] PyUntypedBuffer);
+
+// A panic leaves no half-done change behind: the export is never touched before it is dropped.
+impl std::panic::RefUnwindSafe for Export {}
 
 /// The bytes of a contiguous buffer that leaves out its shape or strides, as arrays of `ctypes` and NumPy arrays without
 /// axes do; `None` for what is no such buffer.

@@ -21,6 +21,8 @@ pub struct Source<'py> {
     pub schema: Option<Schema>,
     /// Declared payload fields.
     pub payload: Option<PayloadSchema>,
+    /// Which columns of its tables are payload fields, if it says so.
+    pub payload_columns: Option<Vec<String>>,
 }
 
 /// A source that cannot be used: what to call it, and why.
@@ -86,11 +88,21 @@ impl<'py> Source<'py> {
         let schema = attribute(&object, "schema").map_err(raised("its schema cannot be read"))?;
         let payload = attribute(&object, "payload_schema")
             .map_err(raised("its payload_schema cannot be read"))?;
+        let payload_columns = attribute(&object, "payload_columns")
+            .map_err(raised("its payload_columns cannot be read"))?;
+        let payload_columns = payload_columns.map(|names| match names.extract() {
+            Ok(found) if !names.is_instance_of::<PyString>() => Ok(found),
+            _ => Err(Fault::Found(format!(
+                "its payload_columns is of type {}, expected a list of column names",
+                type_name(&names)
+            ))),
+        });
         Ok(Self {
             name: name.to_owned(),
             version: version.map(|value| version_text(&value)).transpose()?,
             schema: schema.map(|value| declared(&value)).transpose()?,
             payload: payload.map(|value| declared_fields(&value)).transpose()?,
+            payload_columns: payload_columns.transpose()?,
             object,
         })
     }

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 
 use super::errors::to_pyerr;
-use super::ingest::{Fault, Ingest};
+use super::ingest::{Fault, Ingest, Taken};
 use super::signals::{Stopped, stoppable};
 use super::source::{Source, describe};
 use super::writer_config as config;
@@ -248,7 +248,7 @@ impl Job {
         writer: &mut CacheWriter,
         progress: &mut Progress,
     ) -> std::result::Result<(), Fault> {
-        let mut ingest = Ingest::new(py, writer)?;
+        let mut ingest = Ingest::new(source, writer)?;
         let mut items = source.object.try_iter()?;
         let mut clock = Clock::new(self.timed);
         loop {
@@ -258,16 +258,24 @@ impl Job {
                 clock.flush(&self.profile);
                 return Ok(());
             };
-            let is_full = ingest.push(writer, &item?)?;
+            let taken = ingest.take(writer, &item?)?;
             clock.lap(Stage::Ingest);
-            if is_full {
-                clock.flush(&self.profile);
-                // A source written in C never gives Python the chance to notice a signal.
-                py.check_signals().map_err(Fault::Caller)?;
-                stoppable(py, |interrupt| writer.submit(interrupt))?;
-                progress.update(&source.name, &self.profile);
-                clock.restart();
+            if matches!(taken, Taken::Sample) {
+                continue;
             }
+            clock.flush(&self.profile);
+            // A source written in C never gives Python the chance to notice a signal.
+            py.check_signals().map_err(Fault::Caller)?;
+            let (name, profile) = (source.name.as_str(), &self.profile);
+            stoppable(py, |interrupt| match taken {
+                Taken::Table(table) => table.run(writer, &mut || {
+                    progress.update(name, profile);
+                    interrupt()
+                }),
+                Taken::Sample | Taken::Full => writer.submit(interrupt),
+            })?;
+            progress.update(name, profile);
+            clock.restart();
         }
     }
 

@@ -47,7 +47,7 @@ impl Load for BatchLoader {
         };
         loaded.columns = self
             .gatherer
-            .gather(&samples, &self.selection, 1, &mut interrupt)?;
+            .gather(&samples, &self.selection, None, &mut interrupt)?;
         loaded.samples = samples;
         Ok(Vec::new())
     }

@@ -9,8 +9,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::rng::{Purpose, Stream};
-use super::uniform::{Below, in_chunks};
+use super::chunks::{self, Chunks};
+use super::rng::{BLOCKS, Purpose, Stream, low};
+use super::uniform::Below;
 use super::units::{MEAN, Units};
 use super::weights;
 use crate::error::{CacheError, Result};
@@ -18,7 +19,9 @@ use crate::limits::WEIGHTED_ROWS_MAX;
 
 /// Draws made together: enough independent table reads to hide the latency of memory.
 const CHUNK: usize = 64;
-const HALF: usize = CHUNK / 2;
+
+/// Draws of the blocks that are made together.
+const SET: usize = 2 * BLOCKS;
 
 /// A table that draws rows in proportion to their weights, in constant time a draw.
 #[derive(Debug)]
@@ -59,7 +62,8 @@ impl AliasTable {
     /// Draws `start..start + out.len()` of `seed` and `epoch`, equal to [`draw`](Self::draw) one by one.
     pub fn fill(&self, seed: u64, epoch: u32, start: u64, out: &mut [u64]) {
         let stream = Stream::new(seed, epoch, Purpose::Weighted);
-        in_chunks::<CHUNK>(start, 2, out, |first| self.chunk(&stream, first));
+        let table = self;
+        chunks::fill(&Draws { table, stream }, start, out);
     }
 
     fn draw_from(&self, stream: &Stream, k: u64) -> u64 {
@@ -68,53 +72,46 @@ impl AliasTable {
             let [w0, w1, w2, w3] = stream.block(k >> 1, attempt);
             let (word, fraction) = if k & 1 == 0 { (w0, w1) } else { (w2, w3) };
             if let Some(row) = self.below.accept(word) {
-                let entry = self.entry(row);
-                return choose(row, fraction, entry as u32, (entry >> 32) as u32);
+                let entry = self.entry(row.into());
+                return choose(row.into(), fraction.into(), entry);
             }
             attempt += 1;
         }
     }
 
     #[inline(always)]
-    fn entry(&self, row: u32) -> u64 {
+    fn entry(&self, row: u64) -> u64 {
         // Rows lie below the bound, so the entry is there; without one the row would stand for itself.
         self.entries.get(row as usize).copied().unwrap_or(u64::MAX)
     }
 
     #[inline(always)]
-    fn chunk(&self, stream: &Stream, first: u64) -> [u64; CHUNK] {
-        let [w0, w1, w2, w3] = stream.blocks::<HALF>(first >> 1);
-        let (mut even, mut odd) = (Half::default(), Half::default());
-        let again = self.split(&w0, &mut even.rows) | self.split(&w2, &mut odd.rows);
-        self.look_up(&mut even);
-        self.look_up(&mut odd);
-        let mut out = [0; CHUNK];
-        choose_pairs(&even, &w1, &odd, &w3, &mut out);
-        if again >> 63 != 0 {
-            self.repair(stream, first, &mut out);
-        }
-        out
-    }
-
-    #[inline(always)]
-    fn split(&self, words: &[u32; HALF], rows: &mut [u32; HALF]) -> u64 {
+    fn chunk(&self, stream: &Stream, first: u64, out: &mut [u64; CHUNK]) {
+        let (mut fractions, mut entries) = ([0; CHUNK], [0; CHUNK]);
         let mut again = 0;
-        for (row, &word) in rows.iter_mut().zip(words) {
-            let (index, low) = self.below.split(word);
-            *row = index as u32;
-            again |= low;
+        let sets = out.as_chunks_mut::<SET>().0.iter_mut();
+        let blocks = (first >> 1..).step_by(BLOCKS);
+        for ((rows, fractions), block) in sets.zip(fractions.as_chunks_mut::<SET>().0).zip(blocks) {
+            let [w0, w1, w2, w3] = stream.blocks(block);
+            let pairs = rows.as_chunks_mut::<2>().0.iter_mut();
+            let pairs = pairs.zip(fractions.as_chunks_mut::<2>().0);
+            let words = w0.iter().zip(&w1).zip(w2.iter().zip(&w3));
+            for ((rows, fractions), ((&w0, &w1), (&w2, &w3))) in pairs.zip(words) {
+                let ((r0, a0), (r1, a1)) = (self.below.split(w0), self.below.split(w2));
+                *rows = [r0, r1];
+                *fractions = [w1, w3];
+                again |= a0 | a1;
+            }
         }
-        again
-    }
-
-    /// All reads of the table stand together and none waits for another: this is what hides their latency.
-    #[inline(never)]
-    fn look_up(&self, half: &mut Half) {
-        let targets = half.thresholds.iter_mut().zip(&mut half.aliases);
-        for ((threshold, alias), &row) in targets.zip(&half.rows) {
-            let entry = self.entry(row);
-            *threshold = entry as u32;
-            *alias = (entry >> 32) as u32;
+        // All reads of the table stand together and none waits for another: this is what hides their latency.
+        for (entry, &row) in entries.iter_mut().zip(&*out) {
+            *entry = self.entry(row);
+        }
+        for (row, (&fraction, &entry)) in out.iter_mut().zip(fractions.iter().zip(&entries)) {
+            *row = choose(*row, fraction, entry);
+        }
+        if again >> 63 != 0 {
+            self.repair(stream, first, out);
         }
     }
 
@@ -127,45 +124,28 @@ impl AliasTable {
     }
 }
 
-/// Every other draw of a chunk: rows, and what the table says about them.
-#[derive(Default)]
-struct Half {
-    rows: [u32; HALF],
-    thresholds: [u32; HALF],
-    aliases: [u32; HALF],
+/// Draws of one stream.
+struct Draws<'a> {
+    table: &'a AliasTable,
+    stream: Stream,
 }
 
-/// The row or its alias.
-#[inline(always)]
-fn choose(row: u32, fraction: u32, threshold: u32, alias: u32) -> u64 {
-    let keep = u32::from(fraction < threshold).wrapping_neg();
-    (alias ^ ((alias ^ row) & keep)).into()
-}
+impl Chunks<CHUNK> for Draws<'_> {
+    const ALIGN: u64 = 2;
 
-/// [`choose`] for a whole chunk. Not inlined, because it then becomes vector code, and merged with its surroundings a
-/// branch on a coin toss, which costs three times as much as all the rest.
-#[inline(never)]
-fn choose_pairs(
-    even: &Half,
-    even_fractions: &[u32; HALF],
-    odd: &Half,
-    odd_fractions: &[u32; HALF],
-    out: &mut [u64; CHUNK],
-) {
-    let chosen = |half: &Half, fractions: &[u32; HALF]| {
-        let mut chosen = [0; HALF];
-        let table = half.thresholds.iter().zip(&half.aliases);
-        let draws = half.rows.iter().zip(fractions).zip(table);
-        for (out, ((row, fraction), (threshold, alias))) in chosen.iter_mut().zip(draws) {
-            *out = choose(*row, *fraction, *threshold, *alias);
-        }
-        chosen
-    };
-    let (even, odd) = (chosen(even, even_fractions), chosen(odd, odd_fractions));
-    let pairs = out.as_chunks_mut::<2>().0.iter_mut();
-    for (pair, (&even, &odd)) in pairs.zip(even.iter().zip(&odd)) {
-        *pair = [even, odd];
+    #[inline(always)]
+    fn make(&self, first: u64, out: &mut [u64; CHUNK]) {
+        self.table.chunk(&self.stream, first, out);
     }
+}
+
+/// The row or its alias, as the low half of `fraction` is below the threshold or not.
+#[inline(always)]
+fn choose(row: u64, fraction: u64, entry: u64) -> u64 {
+    // Arithmetic on purpose: a comparison becomes a branch on a coin toss, which costs more than all the rest.
+    let keep = low(fraction).wrapping_sub(low(entry)) >> 32;
+    let alias = entry >> 32;
+    alias ^ ((alias ^ row) & keep)
 }
 
 fn pack(threshold: u64, alias: usize) -> u64 {
@@ -325,6 +305,20 @@ mod tests {
     }
 
     #[test]
+    fn every_processor_gets_the_same_rows() {
+        let table = AliasTable::build(&spread(3000, 4)).unwrap();
+        let stream = Stream::new(1, 2, Purpose::Weighted);
+        let (mut portable, mut wide) = ([0; 1000], [1; 1000]);
+        let draws = Draws {
+            table: &table,
+            stream,
+        };
+        chunks::fill_portable(&draws, 5, &mut portable);
+        table.fill(1, 2, 5, &mut wide);
+        assert_eq!(portable, wide);
+    }
+
+    #[test]
     fn rejected_words_give_the_same_rows_in_batches() {
         // A bound just over 2^31 rejects nearly half of the words; rows beyond the table stand for themselves.
         let table = AliasTable {
@@ -356,11 +350,12 @@ mod tests {
 
     #[test]
     fn a_threshold_of_t_keeps_exactly_t_fractions() {
-        assert_eq!(choose(7, 0, 0, 9), 9);
-        assert_eq!(choose(7, 0, 1, 9), 7);
-        assert_eq!(choose(7, 1, 1, 9), 9);
-        assert_eq!(choose(7, u32::MAX - 1, u32::MAX, 9), 7);
-        assert_eq!(choose(7, u32::MAX, u32::MAX, 9), 9);
+        const TOP: u64 = u32::MAX as u64;
+        assert_eq!(choose(7, 0, pack(0, 9)), 9);
+        assert_eq!(choose(7, 0, pack(1, 9)), 7);
+        assert_eq!(choose(7, 1, pack(1, 9)), 9);
+        assert_eq!(choose(7, TOP - 1, pack(TOP, 9)), 7);
+        assert_eq!(choose(7, TOP, pack(TOP, 9)), 9);
     }
 
     #[test]

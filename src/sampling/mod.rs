@@ -4,6 +4,9 @@
 //! promises: `tests/rust/value_stability.rs` pins them, and `rng` documents the layout they follow from.
 
 pub mod alias;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod chunks;
 pub mod order;
 pub mod permutation;
 pub mod position;

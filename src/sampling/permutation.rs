@@ -8,8 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::rng::{Purpose, Stream};
-use super::uniform::{Below, in_chunks};
+use super::chunks::{self, Chunks};
+use super::rng::{BLOCKS, Purpose, Stream, low};
+use super::uniform::Below;
 use crate::error::{CacheError, Result};
 
 /// Most rows that are permuted by table: 128 KiB and a quarter of a millisecond.
@@ -87,7 +88,7 @@ impl Permutation {
                 }
             }
             Kind::Network(network) => {
-                in_chunks::<CHUNK>(start, 1, out, |first| network.chunk(first));
+                chunks::fill(network, start, out);
             }
         }
         Ok(())
@@ -105,15 +106,16 @@ fn within(what: &str, found: u64, limit: u64) -> Result<()> {
 fn shuffled(stream: &Stream, first_block: u64, rows: usize) -> Box<[u16]> {
     let mut table: Box<[u16]> = (0..rows).map(|row| row as u16).collect();
     for (blocks, first) in (first_block..)
-        .step_by(CHUNK / 4)
-        .zip((0..rows).step_by(CHUNK))
+        .step_by(BLOCKS)
+        .zip((0..rows).step_by(4 * BLOCKS))
     {
-        let [w0, w1, w2, w3] = stream.blocks::<{ CHUNK / 4 }>(blocks);
+        let [w0, w1, w2, w3] = stream.blocks(blocks);
         let words = w0.into_iter().zip(w1).zip(w2.into_iter().zip(w3));
         let words = words.flat_map(|((w0, w1), (w2, w3))| [w0, w1, w2, w3]);
         for (place, word) in (first..rows).zip(words) {
+            let word = low(word);
             let bound = (rows - place) as u32;
-            let product = u64::from(word) * u64::from(bound);
+            let product = word * u64::from(bound);
             // The rejection limit lies below the bound, so most words are accepted without dividing to find it.
             let chosen = if (product as u32) < bound {
                 Below::new(bound).draw(stream, (first_block << 2) + place as u64)
@@ -183,35 +185,38 @@ impl Network {
         row
     }
 
-    /// The rows of a chunk of places; those from `rows` on are mapped to something and of no use.
-    fn chunk(&self, first: u64) -> [u64; CHUNK] {
+    /// Rounds outside of lanes, because this form becomes vector code.
+    #[inline(always)]
+    fn all_rounds(&self, left: &mut [u32; CHUNK], right: &mut [u32; CHUNK]) {
+        for keys in self.keys {
+            for (left, right) in left.iter_mut().zip(right.iter_mut()) {
+                (*left, *right) = self.two_rounds(keys, *left, *right);
+            }
+        }
+    }
+}
+
+impl Chunks<CHUNK> for Network {
+    const ALIGN: u64 = 1;
+
+    /// Places from `rows` on are mapped to something and of no use.
+    #[inline(always)]
+    fn make(&self, first: u64, rows: &mut [u64; CHUNK]) {
         let (mut left, mut right) = ([0; CHUNK], [0; CHUNK]);
         for ((left, right), place) in left.iter_mut().zip(&mut right).zip(first..) {
             (*left, *right) = ((place >> self.bits) as u32, place as u32 & self.mask());
         }
         self.all_rounds(&mut left, &mut right);
-        let mut rows = [0; CHUNK];
         let mut outside = 0;
         for (row, (&left, &right)) in rows.iter_mut().zip(left.iter().zip(&right)) {
             *row = u64::from(left) << self.bits | u64::from(right);
             outside |= (self.rows - 1).wrapping_sub(*row);
         }
         if outside >> 63 != 0 {
-            for (place, row) in (first..).zip(&mut rows) {
+            for (place, row) in (first..).zip(rows) {
                 if *row >= self.rows && place < self.rows {
                     *row = self.row(*row);
                 }
-            }
-        }
-        rows
-    }
-
-    /// Not inlined, and rounds outside of lanes, because this form becomes vector code.
-    #[inline(never)]
-    fn all_rounds(&self, left: &mut [u32; CHUNK], right: &mut [u32; CHUNK]) {
-        for keys in self.keys {
-            for (left, right) in left.iter_mut().zip(right.iter_mut()) {
-                (*left, *right) = self.two_rounds(keys, *left, *right);
             }
         }
     }
@@ -295,7 +300,11 @@ mod tests {
         // Where many places fall outside at first, batches walk on like single look-ups.
         let network = Network::new(&Stream::new(0, 0, Purpose::Permutation), 0, 129);
         let single: Vec<u64> = (0..128).map(|place| network.row(place)).collect();
-        assert_eq!([network.chunk(0), network.chunk(64)].concat(), single);
+        let mut chunks = [[0; CHUNK]; 2];
+        for (first, chunk) in (0..).step_by(CHUNK).zip(&mut chunks) {
+            network.make(first, chunk);
+        }
+        assert_eq!(chunks.concat(), single);
         assert!((0..128).any(|place| network.step(place) >= 129));
     }
 

@@ -7,11 +7,14 @@
 
 #![forbid(unsafe_code)]
 
-const MULTIPLIER_0: u32 = 0xD251_1F53;
-const MULTIPLIER_1: u32 = 0xCD9E_8D57;
+pub(super) const MULTIPLIER_0: u32 = 0xD251_1F53;
+pub(super) const MULTIPLIER_1: u32 = 0xCD9E_8D57;
 const WEYL_0: u32 = 0x9E37_79B9;
 const WEYL_1: u32 = 0xBB67_AE85;
 const ROUNDS: usize = 10;
+
+/// Blocks that [`Stream::blocks`] makes: two vectors of each word on most processors.
+pub(super) const BLOCKS: usize = 8;
 
 const ATTEMPT_MASK: u32 = 0x00FF_FFFF;
 
@@ -80,22 +83,69 @@ impl Stream {
         )
     }
 
-    /// The first attempt of `N` consecutive blocks, word by word: element `[w][i]` is word `w` of block `first + i`.
-    ///
-    /// One plain loop over the blocks, the rounds inside: the form that the compiler turns into vector code at every
-    /// `N`, where arrays of lanes inside the rounds fall back to scalar code at some.
+    /// The counter of the first attempt of a block; only low halves count.
     #[inline(always)]
-    pub(super) fn blocks<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
-        let mut words = [[0; N]; 4];
+    pub(super) fn counter(&self, block: u64) -> [u64; 4] {
+        [block, block >> 32, self.epoch.into(), self.purpose.into()]
+    }
+
+    /// The keys of all rounds.
+    #[inline(always)]
+    pub(super) fn round_keys(&self) -> [[u64; 2]; ROUNDS] {
+        let mut keys = [[0; 2]; ROUNDS];
+        let [mut k0, mut k1] = self.key;
+        for key in &mut keys {
+            *key = [k0.into(), k1.into()];
+            k0 = k0.wrapping_add(WEYL_0);
+            k1 = k1.wrapping_add(WEYL_1);
+        }
+        keys
+    }
+
+    /// The first attempt of consecutive blocks, word by word: the low half of element `[w][i]` is word `w` of block
+    /// `first + i`. High halves hold what the rounds leave there.
+    ///
+    /// Words stand alone in 64-bit lanes, because a product of two words fills one: nothing is moved between lanes then.
+    /// One plain loop, the rounds inside, is the form that the compiler turns into vector code; of two blocks each time,
+    /// because one is a chain of products that wait for each other.
+    #[inline(always)]
+    pub(super) fn blocks(&self, first: u64) -> [[u64; BLOCKS]; 4] {
+        let keys = self.round_keys();
+        let mut words = [[0; BLOCKS]; 4];
         let [w0, w1, w2, w3] = &mut words;
-        let targets = w0.iter_mut().zip(w1).zip(w2.iter_mut().zip(w3));
-        for (lane, ((w0, w1), (w2, w3))) in (0u64..).zip(targets) {
+        let (near0, far0) = w0.split_at_mut(BLOCKS / 2);
+        let (near1, far1) = w1.split_at_mut(BLOCKS / 2);
+        let (near2, far2) = w2.split_at_mut(BLOCKS / 2);
+        let (near3, far3) = w3.split_at_mut(BLOCKS / 2);
+        let near = near0.iter_mut().zip(near1).zip(near2.iter_mut().zip(near3));
+        let far = far0.iter_mut().zip(far1).zip(far2.iter_mut().zip(far3));
+        for (lane, (near, far)) in (0..).zip(near.zip(far)) {
             let block = first.wrapping_add(lane);
-            let counter = [block as u32, (block >> 32) as u32, self.epoch, self.purpose];
-            [*w0, *w1, *w2, *w3] = philox(counter, self.key);
+            let other = block.wrapping_add(BLOCKS as u64 / 2);
+            let mut pair = [self.counter(block), self.counter(other)];
+            for &[k0, k1] in &keys {
+                for words in &mut pair {
+                    let [c0, c1, c2, c3] = *words;
+                    let p0 = low(c0) * u64::from(MULTIPLIER_0);
+                    let p1 = low(c2) * u64::from(MULTIPLIER_1);
+                    *words = [(p1 >> 32) ^ c1 ^ k0, p1, (p0 >> 32) ^ c3 ^ k1, p0];
+                }
+            }
+            let ((near0, near1), (near2, near3)) = near;
+            let ((far0, far1), (far2, far3)) = far;
+            [
+                [*near0, *near1, *near2, *near3],
+                [*far0, *far1, *far2, *far3],
+            ] = pair;
         }
         words
     }
+}
+
+/// The low half of a lane.
+#[inline(always)]
+pub(super) fn low(lane: u64) -> u64 {
+    lane & 0xFFFF_FFFF
 }
 
 /// 128 random bits that belong to one position of an epoch, for user code that augments that sample.
@@ -132,11 +182,11 @@ mod tests {
         for first in [0, 1, 7, (1 << 32) - 5, u64::MAX - 3] {
             for purpose in [Purpose::Uniform, Purpose::Sample] {
                 let stream = Stream::new(0x0123_4567_89ab_cdef, 0xdead_beef, purpose);
-                let words = stream.blocks::<12>(first);
-                for index in 0..12u64 {
+                let words = stream.blocks(first);
+                for index in 0..BLOCKS as u64 {
                     let single = stream.block(first.wrapping_add(index), 0);
                     for (word, &expected) in single.iter().enumerate() {
-                        let found = words[word][index as usize];
+                        let found = words[word][index as usize] as u32;
                         assert_eq!(found, expected, "{first} {index} {word}");
                     }
                 }

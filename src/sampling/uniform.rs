@@ -5,10 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use super::rng::{Purpose, Stream};
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2Draws;
+use super::chunks::{self, Chunks};
+use super::rng::{BLOCKS, Purpose, Stream, low};
 
-/// Draws made together; the loops below are unrolled for it.
-const CHUNK: usize = 64;
+/// Draws made together.
+pub(super) const CHUNK: usize = 4 * BLOCKS;
 
 /// A bound below 2^32 with its rejection limit.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,12 @@ impl Below {
         }
     }
 
+    /// The bound, and below which low half of a product a word has to be drawn again.
+    #[inline(always)]
+    pub(super) fn parts(self) -> (u32, u32) {
+        (self.bound, self.reject)
+    }
+
     /// The index a word stands for, or none if the word has to be drawn again.
     #[inline(always)]
     pub(super) fn accept(self, word: u32) -> Option<u32> {
@@ -36,18 +45,23 @@ impl Below {
         (product as u32 >= self.reject).then_some((product >> 32) as u32)
     }
 
-    /// The index of a word, and a number whose top bit says "draw again": [`accept`](Self::accept) without a branch.
+    /// The index that the word in the low half of a lane stands for, and a number whose top bit says "draw again":
+    /// [`accept`](Self::accept) without a branch.
     #[inline(always)]
-    pub(super) fn split(self, word: u32) -> (u64, u64) {
-        let product = u64::from(word) * u64::from(self.bound);
-        let again = (product & 0xFFFF_FFFF).wrapping_sub(u64::from(self.reject));
+    pub(super) fn split(self, lane: u64) -> (u64, u64) {
+        let product = low(lane) * u64::from(self.bound);
+        let again = low(product).wrapping_sub(u64::from(self.reject));
         (product >> 32, again)
     }
 
     /// Draw `k` of a stream.
     #[inline]
     pub(super) fn draw(self, stream: &Stream, k: u64) -> u32 {
-        let mut attempt = 0;
+        self.draw_from(stream, k, 0)
+    }
+
+    /// Draw `k` of a stream if no attempt before `attempt` gave one.
+    fn draw_from(self, stream: &Stream, k: u64, mut attempt: u32) -> u32 {
         loop {
             let word = pick(stream.block(k >> 2, attempt), k);
             if let Some(index) = self.accept(word) {
@@ -83,7 +97,12 @@ pub fn fill(seed: u64, epoch: u32, rows: u64, start: u64, out: &mut [u64]) {
     match u32::try_from(rows) {
         Ok(rows) => {
             let below = Below::new(rows);
-            in_chunks::<CHUNK>(start, 4, out, |first| chunk(&stream, below, first));
+            let draws = Draws { stream, below };
+            #[cfg(target_arch = "x86_64")]
+            if let Some(draws) = Avx2Draws::new(&draws) {
+                return chunks::fill(&draws, start, out);
+            }
+            chunks::fill(&draws, start, out);
         }
         Err(_) => {
             for (k, row) in (start..).zip(out) {
@@ -93,52 +112,46 @@ pub fn fill(seed: u64, epoch: u32, rows: u64, start: u64, out: &mut [u64]) {
     }
 }
 
-/// Fills `out` with draws from `start` on, `N` at a time; `make` gets a multiple of `align` (a power of two below `N`).
-#[inline(always)]
-pub(super) fn in_chunks<const N: usize>(
-    start: u64,
-    align: u64,
-    out: &mut [u64],
-    mut make: impl FnMut(u64) -> [u64; N],
-) {
-    let mut first = start & !(align - 1);
-    let mut skip = (start - first) as usize;
-    let mut rest = out;
-    while !rest.is_empty() {
-        let made = make(first);
-        let usable = made.get(skip..).unwrap_or_default();
-        let (now, later) = rest.split_at_mut(usable.len().min(rest.len()));
-        for (row, &draw) in now.iter_mut().zip(usable) {
-            *row = draw;
+/// Draws of one stream below 2^32 rows.
+#[derive(Clone, Copy)]
+pub(super) struct Draws {
+    pub(super) stream: Stream,
+    pub(super) below: Below,
+}
+
+impl Chunks<CHUNK> for Draws {
+    const ALIGN: u64 = 4;
+
+    #[inline(always)]
+    fn make(&self, first: u64, rows: &mut [u64; CHUNK]) {
+        let below = self.below;
+        let [w0, w1, w2, w3] = self.stream.blocks(first >> 2);
+        let mut again = 0;
+        let words = w0.iter().zip(&w1).zip(w2.iter().zip(&w3));
+        for (four, ((&w0, &w1), (&w2, &w3))) in rows.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            let ((r0, a0), (r1, a1)) = (below.split(w0), below.split(w1));
+            let ((r2, a2), (r3, a3)) = (below.split(w2), below.split(w3));
+            *four = [r0, r1, r2, r3];
+            again |= a0 | a1 | a2 | a3;
         }
-        rest = later;
-        first = first.wrapping_add(N as u64);
-        skip = 0;
+        if again >> 63 != 0 {
+            self.repair(first, rows);
+        }
     }
 }
 
-#[inline(always)]
-fn chunk(stream: &Stream, below: Below, first: u64) -> [u64; CHUNK] {
-    let [w0, w1, w2, w3] = stream.blocks::<{ CHUNK / 4 }>(first >> 2);
-    let mut rows = [0; CHUNK];
-    let mut again = 0;
-    let words = w0.iter().zip(&w1).zip(w2.iter().zip(&w3));
-    for (four, ((&w0, &w1), (&w2, &w3))) in rows.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        let ((r0, a0), (r1, a1)) = (below.split(w0), below.split(w1));
-        let ((r2, a2), (r3, a3)) = (below.split(w2), below.split(w3));
-        *four = [r0, r1, r2, r3];
-        again |= a0 | a1 | a2 | a3;
-    }
-    if again >> 63 != 0 {
-        repair(stream, below, first, &mut rows);
-    }
-    rows
-}
-
-#[cold]
-fn repair(stream: &Stream, below: Below, first: u64, rows: &mut [u64; CHUNK]) {
-    for (k, row) in (first..).zip(rows) {
-        *row = below.draw(stream, k).into();
+impl Draws {
+    /// Draws again what the words of the first attempt did not give.
+    #[cold]
+    pub(super) fn repair(&self, first: u64, rows: &mut [u64; CHUNK]) {
+        let [w0, w1, w2, w3] = self.stream.blocks(first >> 2);
+        let words = w0.iter().zip(&w1).zip(w2.iter().zip(&w3));
+        let words = words.flat_map(|((w0, w1), (w2, w3))| [w0, w1, w2, w3]);
+        for (k, (&word, row)) in (first..).zip(words.zip(rows)) {
+            if self.below.accept(word as u32).is_none() {
+                *row = self.below.draw_from(&self.stream, k, 1).into();
+            }
+        }
     }
 }
 
@@ -211,6 +224,22 @@ mod tests {
             for (k, &row) in expected.iter().enumerate() {
                 assert_eq!(draw(5, 2, rows, k as u64), row);
                 assert!(row < rows);
+            }
+        }
+    }
+
+    #[test]
+    fn every_processor_gets_the_same_rows() {
+        for rows in [1, 1_000_003, 18_700_001, (1 << 31) + 1] {
+            let draws = Draws {
+                stream: Stream::new(5, 2, Purpose::Uniform),
+                below: Below::new(rows),
+            };
+            for start in [0, 3, (1 << 34) - 40, u64::MAX - 2000] {
+                let (mut portable, mut wide) = ([0; 1000], [1; 1000]);
+                chunks::fill_portable(&draws, start, &mut portable);
+                fill(5, 2, rows.into(), start, &mut wide);
+                assert_eq!(portable, wide, "{rows} {start}");
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::block::Block;
 use super::chunk::{Chunk, Row, check_payload_len};
 use super::commit::Committed;
 use super::files::Digest;
@@ -210,6 +211,32 @@ impl CacheWriter {
         Ok(chunk.len() >= self.chunk_samples || chunk.is_heavy() || is_enough)
     }
 
+    /// Takes as many samples of a block, from number `from` on, as belong in one chunk, and returns where they end. Then
+    /// call [`CacheWriter::submit`]. A first block sets the columns.
+    ///
+    /// # Errors
+    /// [`CacheError::Sample`] for other columns, or a payload or metadata that is too large;
+    /// [`CacheError::MetadataValue`].
+    pub(super) fn push_block(&mut self, block: &Block, from: usize) -> Result<usize> {
+        if self.layout.is_none() {
+            self.set_columns(block.names().to_vec())?;
+        }
+        let rows = self.rows;
+        let (Some((layout, learned)), Some(chunk)) = (&mut self.layout, &mut self.chunk) else {
+            return Err(CacheError::internal("a block was pushed into a full chunk"));
+        };
+        if chunk.len() > 0 {
+            return Err(CacheError::internal("a block was pushed behind samples"));
+        }
+        if layout.names != block.names() {
+            let found: Vec<&str> = block.names().iter().map(String::as_str).collect();
+            return Err(layout.key_fault(rows, &found));
+        }
+        let end = chunk.push_block(block, from, layout, learned, self.training.as_mut())?;
+        self.rows = rows.saturating_add((end - from) as u64);
+        Ok(end)
+    }
+
     /// Takes a sample with named values in any order; the first sample sets the columns. Otherwise as
     /// [`CacheWriter::push`].
     pub fn push_named(&mut self, payload: &[u8], values: &[(&str, Value<'_>)]) -> Result<bool> {
@@ -253,7 +280,7 @@ impl CacheWriter {
         let Some(training) = &mut self.training else {
             return chunk.map_or(Ok(()), |chunk| self.pipeline.send(chunk));
         };
-        chunk.into_iter().for_each(|chunk| training.hold(chunk));
+        chunk.into_iter().for_each(|chunk| training.hold(*chunk));
         if training.is_enough() {
             return self.end_training(interrupt);
         }
@@ -270,7 +297,7 @@ impl CacheWriter {
         for chunk in training.into_chunks() {
             // Chunks held back come in place of the empty ones, so that never more are on their way.
             drop(self.pipeline.empty_chunk(interrupt)?);
-            self.pipeline.send(chunk)?;
+            self.pipeline.send(Box::new(chunk))?;
         }
         Ok(())
     }

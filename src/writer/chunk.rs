@@ -1,8 +1,11 @@
 //! Consecutive samples on their way through the pipeline, by column: first as they came, then encoded.
 
+use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{Layout, Learned};
+use super::rows::PayloadRows;
 use crate::error::{CacheError, Result};
 use crate::format::checksum::Crc32c;
 use crate::format::columns::{Column, Value};
@@ -10,6 +13,9 @@ use crate::limits::{CHUNK_BYTES_TARGET, METADATA_JSON_BYTES_MAX, PAYLOAD_BYTES_M
 
 /// Capacity beyond which a buffer is given back to the system when its chunk is used again.
 const KEPT_BYTES_MAX: usize = 4 * CHUNK_BYTES_TARGET;
+
+/// Most samples of a chunk that is encoded in passing.
+pub(super) const LIGHT_SAMPLES_MAX: usize = 1024;
 
 /// Byte strings one after another in one buffer.
 #[derive(Debug, Default)]
@@ -48,6 +54,60 @@ impl Spans {
     }
 }
 
+/// Payloads that lie in memory elsewhere.
+#[derive(Debug)]
+pub(super) struct Lent {
+    payloads: Arc<PayloadRows>,
+    rows: Range<usize>,
+    byte_len: usize,
+}
+
+impl Lent {
+    /// Some of `payloads`.
+    pub fn new(payloads: Arc<PayloadRows>, rows: Range<usize>) -> Self {
+        let lens = rows.clone().map(|row| payloads.byte_len(row));
+        let byte_len = lens.fold(0, usize::saturating_add);
+        Self {
+            payloads,
+            rows,
+            byte_len,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Stored<'_>> {
+        let rows = self.rows.clone();
+        rows.map(|row| Stored::Lent(&self.payloads, row))
+    }
+}
+
+/// A payload as it is in its record.
+#[derive(Clone, Copy)]
+pub(super) enum Stored<'a> {
+    Own(&'a [u8]),
+    Lent(&'a PayloadRows, usize),
+}
+
+impl Stored<'_> {
+    /// Its length in bytes.
+    pub fn len(self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.len(),
+            Self::Lent(payloads, row) => payloads.byte_len(row),
+        }
+    }
+
+    /// Gives its bytes to `take`, part by part.
+    pub fn parts<E>(
+        self,
+        mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self {
+            Self::Own(bytes) => take(bytes),
+            Self::Lent(payloads, row) => payloads.parts(row, take),
+        }
+    }
+}
+
 /// A chunk. Its buffers are used again and again.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
@@ -59,6 +119,8 @@ pub(super) struct Chunk {
     pub layout: Option<Arc<Layout>>,
     /// Payloads as they came.
     pub payloads: Spans,
+    /// Payloads that were left where they lie, instead of the others.
+    pub lent: Option<Lent>,
     /// Metadata by column.
     pub columns: Vec<Column>,
     /// Bytes of text in the columns.
@@ -74,24 +136,47 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Number of samples.
     pub fn len(&self) -> usize {
-        self.payloads.ends.len()
+        let lent = self.lent.as_ref().map(|lent| lent.rows.len());
+        lent.unwrap_or(self.payloads.ends.len())
+    }
+
+    /// Bytes of all payloads.
+    pub fn payload_bytes(&self) -> usize {
+        let lent = self.lent.as_ref().map(|lent| lent.byte_len);
+        lent.unwrap_or(self.payloads.byte_len())
+    }
+
+    /// Copies payloads that lie elsewhere, for whoever needs each in one piece.
+    pub fn gather(&mut self) {
+        let Some(lent) = self.lent.take() else {
+            return;
+        };
+        for payload in lent.iter() {
+            self.payloads.push_with(|out| {
+                let copied = payload.parts(|part| {
+                    out.extend_from_slice(part);
+                    Ok::<_, Infallible>(())
+                });
+                copied.unwrap_or_default();
+            });
+        }
     }
 
     /// Whether it holds enough bytes to be sent off.
     pub fn is_heavy(&self) -> bool {
-        self.payloads.byte_len().saturating_add(self.metadata_bytes) >= CHUNK_BYTES_TARGET
+        self.payload_bytes().saturating_add(self.metadata_bytes) >= CHUNK_BYTES_TARGET
     }
 
     /// Whether encoding it is a matter of a few milliseconds at most, and its parts of all files fit one block each.
     pub fn is_light(&self) -> bool {
-        const SAMPLES_MAX: usize = 1024;
-        let bytes = self.payloads.byte_len().saturating_add(self.metadata_bytes);
-        self.len() <= SAMPLES_MAX && bytes <= 2 * CHUNK_BYTES_TARGET
+        let bytes = self.payload_bytes().saturating_add(self.metadata_bytes);
+        self.len() <= LIGHT_SAMPLES_MAX && bytes <= 2 * CHUNK_BYTES_TARGET
     }
 
     /// Empties the chunk for other samples.
     pub fn clear(&mut self) {
         self.payloads.clear();
+        self.lent = None;
         self.heads.clear();
         if let Some(stored) = &mut self.stored {
             stored.clear();
@@ -101,9 +186,24 @@ impl Chunk {
         self.metadata_bytes = 0;
     }
 
-    /// Payload bytes as they are in the record.
-    pub fn stored(&self) -> &Spans {
-        self.stored.as_ref().unwrap_or(&self.payloads)
+    /// Payloads as they are in the record.
+    pub fn stored(&self) -> impl Iterator<Item = Stored<'_>> {
+        let own = self.stored.as_ref().unwrap_or(&self.payloads);
+        let lent = self.lent.iter().flat_map(Lent::iter);
+        lent.chain(own.iter().map(Stored::Own))
+    }
+
+    /// Lengths of the payloads before compression.
+    pub fn payload_lens(&self) -> impl Iterator<Item = usize> {
+        let lent = self.lent.iter().flat_map(Lent::iter);
+        let lent = lent.map(Stored::len);
+        lent.chain(self.payloads.iter().map(<[u8]>::len))
+    }
+
+    /// Bytes of all payloads as they are in the record.
+    pub fn stored_bytes(&self) -> usize {
+        let stored = self.stored.as_ref().map(Spans::byte_len);
+        stored.unwrap_or(self.payload_bytes())
     }
 
     /// Opens the next sample, whose payload `fill` appends; its values follow through the [`Row`].

@@ -68,10 +68,7 @@ impl Committer {
     /// Whether [`Committer::commit`] of this encoded chunk is certain not to wait for the disk: it opens and closes no
     /// file, and at most one block of each of shard, index and checksums gets full, for which there is room.
     pub fn is_quick(&self, chunk: &Chunk) -> bool {
-        let bytes = chunk
-            .heads
-            .byte_len()
-            .saturating_add(chunk.stored().byte_len());
+        let bytes = chunk.heads.byte_len().saturating_add(chunk.stored_bytes());
         let stays =
             |file: &OutFile| file.byte_len().saturating_add(bytes as u64) <= self.max_shard_bytes;
         chunk.is_light()
@@ -97,8 +94,7 @@ impl Committer {
         if chunk.first_row != self.rows {
             return Err(CacheError::internal("a chunk out of order"));
         }
-        let payloads = chunk.payloads.iter();
-        for ((head, stored, checksum), payload) in chunk.records().zip(payloads) {
+        for ((head, stored, checksum), payload_len) in chunk.records().zip(chunk.payload_lens()) {
             let byte_len = (head.len() as u64).saturating_add(stored.len() as u64);
             let (file, lengths, id) = self.shard_for(byte_len)?;
             let row = IndexRow {
@@ -107,9 +103,9 @@ impl Committer {
                 byte_len,
             };
             file.append(head)?;
-            file.append(stored)?;
+            stored.parts(|part| file.append(part))?;
             lengths.byte_len = file.byte_len();
-            lengths.payload_bytes = lengths.payload_bytes.saturating_add(payload.len() as u64);
+            lengths.payload_bytes = lengths.payload_bytes.saturating_add(payload_len as u64);
             self.index.append(&row.to_bytes())?;
             self.checksums.append(&checksum.0.to_le_bytes())?;
             self.rows += 1;

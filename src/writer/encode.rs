@@ -1,6 +1,8 @@
 //! Samples in, records out: everything about a chunk that needs no knowledge of other chunks.
 
-use super::chunk::{Chunk, Spans, metadata_too_large};
+use std::convert::Infallible;
+
+use super::chunk::{Chunk, Stored, metadata_too_large};
 use super::profiler::{Profile, Stage};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher};
@@ -47,6 +49,7 @@ fn heads(chunk: &mut Chunk) -> Result<()> {
 }
 
 fn compress(chunk: &mut Chunk, encoder: &mut Encoder<'_>) -> Result<()> {
+    chunk.gather();
     let mut stored = chunk.stored.take().unwrap_or_default();
     stored.clear();
     for (payload, row) in chunk.payloads.iter().zip(chunk.first_row..) {
@@ -60,26 +63,26 @@ fn compress(chunk: &mut Chunk, encoder: &mut Encoder<'_>) -> Result<()> {
 
 fn checksums(chunk: &mut Chunk) {
     let mut checksums = std::mem::take(&mut chunk.checksums);
-    let records = records(&chunk.heads, chunk.stored());
+    let records = chunk.heads.iter().zip(chunk.stored());
     checksums.extend(records.zip(chunk.first_row..).map(|((head, stored), id)| {
         let mut hasher = Crc32cHasher::default();
         hasher.update(head);
-        hasher.update(stored);
+        let hashed = stored.parts(|part| {
+            hasher.update(part);
+            Ok::<_, Infallible>(())
+        });
+        hashed.unwrap_or_default();
         hasher.update(&id.to_le_bytes());
         hasher.finish()
     }));
     chunk.checksums = checksums;
 }
 
-/// The two parts of each record.
-fn records<'a>(heads: &'a Spans, stored: &'a Spans) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    heads.iter().zip(stored.iter())
-}
-
 impl Chunk {
     /// The two parts of each encoded record and its checksum.
-    pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], Crc32c)> {
-        records(&self.heads, self.stored())
+    pub fn records(&self) -> impl Iterator<Item = (&[u8], Stored<'_>, Crc32c)> {
+        let records = self.heads.iter().zip(self.stored());
+        records
             .zip(&self.checksums)
             .map(|((head, stored), &checksum)| (head, stored, checksum))
     }
@@ -120,6 +123,9 @@ mod tests {
                 encode(&mut chunk, &mut encoder, &Profile::default()).unwrap();
                 assert_eq!(chunk.records().count(), 3);
                 for (n, (head, stored, checksum)) in chunk.records().enumerate() {
+                    let Stored::Own(stored) = stored else {
+                        panic!("a payload of our own was lent");
+                    };
                     let record = [head, stored].concat();
                     assert_eq!(checksum, Crc32c::of_record(&record, 40 + n as u64));
                     let (json, stored) = envelope::split(&record).unwrap();

@@ -1,7 +1,10 @@
 //! The metadata columns of one source as its samples teach them: names from the first sample, types from the first
 //! value.
 
+use arrow_array::Array;
+
 use crate::error::{CacheError, Result};
+use crate::format::arrow_values;
 use crate::format::columns::{Column, Value};
 use crate::format::row::RowEncoder;
 use crate::format::schema::{ColumnSpec, Kind, Schema};
@@ -156,6 +159,45 @@ impl Learned {
                 found,
             }),
         }
+    }
+
+    /// Puts all values of an array at the end of `column`, which is number `position`; the first is of sample `row`.
+    ///
+    /// # Errors
+    /// As [`Learned::push`].
+    pub fn push_array(
+        &mut self,
+        layout: &Layout,
+        position: usize,
+        column: &mut Column,
+        array: &dyn Array,
+        row: u64,
+    ) -> Result<()> {
+        let Some(learned) = self.columns.get_mut(position) else {
+            return Err(CacheError::internal("an array beyond the last column"));
+        };
+        let before = column.len();
+        let misfit = match arrow_values::append(column, array) {
+            Err(misfit) => Some((misfit.row, misfit.expected.to_owned(), misfit.found)),
+            Ok(()) if learned.strict && column.has_nulls() => {
+                let mut values = column.iter().skip(before);
+                let null = values.position(|value| value == Value::Null);
+                let kind = learned.kind.unwrap_or(Kind::String).name().to_owned();
+                null.map(|null| (null, kind, "null".to_owned()))
+            }
+            Ok(()) => None,
+        };
+        if let Some((misfit, expected, found)) = misfit {
+            return Err(CacheError::MetadataValue {
+                row: row.saturating_add(misfit as u64),
+                column: layout.names.get(position).cloned().unwrap_or_default(),
+                expected,
+                found,
+            });
+        }
+        learned.nullable |= column.has_nulls();
+        learned.kind = learned.kind.or_else(|| column.kind());
+        Ok(())
     }
 
     /// Takes over what whole columns show.

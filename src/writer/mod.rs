@@ -11,11 +11,14 @@
 //! the metadata of at most 65,536 rows (or, with long texts, 256 MiB of text) until its batch is written. Neither the
 //! number of samples nor the size of shards matters.
 
+mod arrow_rows;
+mod block;
 mod cache_writer;
 mod chunk;
 mod commit;
 mod encode;
 mod failure;
+mod feed;
 mod files;
 mod layout;
 mod options;
@@ -23,10 +26,13 @@ mod output;
 mod pipeline;
 pub mod profiler;
 pub mod progress;
+mod rows;
 mod table;
 mod training;
 mod turn;
 
 pub use cache_writer::{CacheWriter, WriteRequest, WriteSummary};
 pub use chunk::Row;
+pub use feed::{Batches, Feed, Rule};
 pub use options::WriterOptions;
+pub use rows::{FieldRows, Offsets};

@@ -200,7 +200,7 @@ impl Pipeline {
         chunk.number = self.sent;
         self.shared
             .profile
-            .enter(chunk.len() as u64, chunk.payloads.byte_len() as u64);
+            .enter(chunk.len() as u64, chunk.payload_bytes() as u64);
         self.pass(Work::Chunk(chunk))?;
         self.sent += 1;
         Ok(())

@@ -19,7 +19,7 @@ pub(super) struct Training {
     wanted: usize,
     bytes: usize,
     samples: usize,
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<Chunk>,
 }
 
 /// What a worker needs to train a dictionary.
@@ -63,7 +63,8 @@ impl Training {
     }
 
     /// Holds back a chunk of counted samples.
-    pub fn hold(&mut self, chunk: Box<Chunk>) {
+    pub fn hold(&mut self, mut chunk: Chunk) {
+        chunk.gather();
         self.chunks.push(chunk);
     }
 
@@ -84,7 +85,7 @@ impl Training {
     }
 
     /// The chunks held back, in order.
-    pub fn into_chunks(self) -> Vec<Box<Chunk>> {
+    pub fn into_chunks(self) -> Vec<Chunk> {
         self.chunks
     }
 }

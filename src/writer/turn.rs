@@ -167,7 +167,7 @@ impl Shared {
                     self.profile
                         .time(Stage::Commit, || committer.commit(&chunk))?;
                     self.profile
-                        .leave(chunk.len() as u64, chunk.payloads.byte_len() as u64);
+                        .leave(chunk.len() as u64, chunk.payload_bytes() as u64);
                     chunk.clear();
                     // Nobody waits for it once the source has ended.
                     let _ = emptied.try_send(chunk);

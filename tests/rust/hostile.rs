@@ -266,6 +266,22 @@ fn a_dictionary_that_is_none_is_refused_before_anything_is_restored_with_it() {
 }
 
 #[test]
+fn caches_that_differ_only_in_their_dictionary_have_other_contents() {
+    let contents = |dictionary: Option<&[u8]>| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        let mut forge = Forge::sound(Algorithm::Zstd, &LONG);
+        forge.dictionary = dictionary.map(<[u8]>::to_vec);
+        forge.write(&path);
+        let caches = Caches::open(&[path], Io::Auto, false).unwrap();
+        caches.contents().clone()
+    };
+    assert_eq!(contents(Some(b"one")), contents(Some(b"one")));
+    assert_ne!(contents(Some(b"one")), contents(Some(b"two")));
+    assert_ne!(contents(Some(b"one")), contents(None));
+}
+
+#[test]
 fn another_dictionary_than_the_one_described_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache");

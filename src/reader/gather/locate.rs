@@ -13,7 +13,7 @@ use crate::types::{SampleRef, Verify};
 /// Mapped shards that one gatherer keeps open. Records of further ones are copied out of them at once.
 const SHARDS_MAX: usize = 4096;
 /// Index rows that are asked for ahead of the one being read.
-const AHEAD: usize = 16;
+const AHEAD: usize = 64;
 /// No slot of a list.
 const NONE: u32 = u32::MAX;
 

@@ -18,7 +18,7 @@ use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
 use crate::store::cache::Cache;
 use crate::store::slot::{Slot, SlotPool};
-use crate::sync::{Mutex, lock, try_map_on_threads};
+use crate::sync::{Crew, Mutex, lock};
 use crate::types::{SampleRef, Verify};
 
 /// Rows that are located and copied together where every value has one length, so that very long gathers need little
@@ -86,15 +86,15 @@ impl Gatherer {
         &mut self,
         samples: &[SampleRef],
         selection: &Selection,
-        threads: usize,
+        crew: Option<&Crew>,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<Column>> {
         let pool = Arc::clone(&self.pool);
-        let measured = self.measure(samples, selection, threads)?;
+        let measured = self.measure(samples, selection, crew)?;
         let lens = measured.extents.iter().map(|extent| extent.byte_len);
         let mut slots = lens.map(|len| pool.take(len)).collect::<Result<Vec<_>>>()?;
         let out = slots.iter_mut().map(|slot| &mut **slot).collect();
-        let extents = measured.fill(out, threads, interrupt)?;
+        let extents = measured.fill(out, crew, interrupt)?;
         let columns = slots.into_iter().zip(extents);
         Ok(columns
             .map(|(values, extent)| Column { values, extent })
@@ -111,7 +111,7 @@ impl Gatherer {
         &'a mut self,
         samples: &'a [SampleRef],
         selection: &'a Selection,
-        threads: usize,
+        crew: Option<&Crew>,
     ) -> Result<Measured<'a>> {
         self.files.begin();
         self.located.clear();
@@ -128,7 +128,7 @@ impl Gatherer {
                 match selection.schema() {
                     None => vec![self.measure_payloads()?],
                     Some(_) => {
-                        restored = self.restore(threads)?;
+                        restored = self.restore(crew)?;
                         self.measure_fields(selection, restored.as_ref())?
                     }
                 }
@@ -160,7 +160,7 @@ impl Gatherer {
     }
 
     /// Restores all payloads if any of them is compressed: the lengths of their fields are inside.
-    fn restore(&mut self, threads: usize) -> Result<Option<Column>> {
+    fn restore(&mut self, crew: Option<&Crew>) -> Result<Option<Column>> {
         let is_plain = |at: &Located| at.algorithm == Algorithm::None;
         if self.located.iter().all(is_plain) {
             return Ok(None);
@@ -177,7 +177,7 @@ impl Gatherer {
             &selection,
             rows,
             vec![whole],
-            threads,
+            crew,
             &mut self.scratch,
         )?;
         Ok(Some(Column { values, extent }))
@@ -247,7 +247,8 @@ impl Measured<'_> {
         &self.extents
     }
 
-    /// Writes the values of each column to a destination of exactly its length. Up to `threads` threads share the work;
+    /// Writes the values of each column to a destination of exactly its length. A crew shares the work if
+    /// there is enough of it;
     /// `interrupt` is called from time to time, and its error is returned.
     ///
     /// # Errors
@@ -256,7 +257,7 @@ impl Measured<'_> {
     pub fn fill(
         self,
         out: Vec<&mut [u8]>,
-        threads: usize,
+        crew: Option<&Crew>,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<Extent>> {
         let Self {
@@ -293,7 +294,7 @@ impl Measured<'_> {
                     Source::Restored(files, &column.values, offsets)
                 }
             };
-            share(source, selection, (0, located), targets, threads, scratch)?;
+            share(source, selection, (0, located), targets, crew, scratch)?;
             return Ok(extents);
         }
         for span in samples.chunks(SPAN_ROWS) {
@@ -305,7 +306,7 @@ impl Measured<'_> {
                 .map(|target| target.split_front(span.len()));
             let fronts = fronts.collect::<Result<Vec<_>>>()?;
             let source = Source::Records(files);
-            share(source, selection, (0, located), fronts, threads, scratch)?;
+            share(source, selection, (0, located), fronts, crew, scratch)?;
             if samples.len() > SPAN_ROWS {
                 interrupt()?;
             }
@@ -325,19 +326,20 @@ fn fixed(len: usize, rows: usize) -> Result<Extent> {
     })
 }
 
-/// Copies `rows` in blocks that up to `threads` threads take in turns, if there is enough to share.
+/// Copies `rows` in blocks that the threads of a crew take in turns, if there is enough to share.
 fn share(
     source: Source<'_>,
     selection: &Selection,
     (first, rows): (usize, &[Located]),
     mut targets: Vec<Target<'_>>,
-    threads: usize,
+    crew: Option<&Crew>,
     scratch: &mut Scratch,
 ) -> Result<()> {
     let bytes: usize = rows.iter().map(|at| at.len).sum();
-    if threads < 2 || bytes < SHARED_BYTES_MIN {
+    let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
+    let Some(crew) = crew else {
         return copy(source, selection, (first, rows), &mut targets, scratch);
-    }
+    };
     let mut blocks = Vec::new();
     let mut start = 0;
     while start < rows.len() {
@@ -354,7 +356,7 @@ fn share(
         blocks.push(Mutex::new((start..end, fronts)));
         start = end;
     }
-    try_map_on_threads(threads, &blocks, |block| {
+    crew.try_map(&blocks, |block| {
         let (range, targets) = &mut *lock(block);
         let own = rows.get(range.clone()).unwrap_or_default();
         let mut scratch = Scratch::default();

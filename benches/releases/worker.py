@@ -137,6 +137,7 @@ def metadata(base: str, shape: dict[str, int]) -> Figures:
     if used.item(0, "flag") != made.caches * -(-made.samples // 3) or table.height != made.total:
         raise RuntimeError("the metadata table is not what was written")
     edited = table.with_columns(weight)
+    size = table.estimated_size("mb")
     del table
     started = time.perf_counter()
     table_back(dataset, edited)
@@ -148,11 +149,11 @@ def metadata(base: str, shape: dict[str, int]) -> Figures:
     out_again = time.perf_counter() - started
     if not again.get_column("weight").equals(weight):
         raise RuntimeError("the weights did not come back")
-    return {"out": out, "use": use, "back": back, "again": out_again, "peak": peak}
+    return {"out": out, "use": use, "back": back, "again": out_again, "peak": peak, "tables": peak / size}
 
 
 def draws(base: str, shape: dict[str, int], count: int) -> Figures:
-    """Time weighted draws through `CachedDataset.rows` on one core, with a million distinct weights."""
+    """Time weighted draws through `CachedDataset.rows` on one core, with as many distinct weights as rows."""
     made = Shape(**shape)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     dataset = open_dataset(paths_below(Path(base), made), shuffle=True)

@@ -1,0 +1,1 @@
+"""One module per loader, each with a class `Loader`; `base.py` says what it must have."""

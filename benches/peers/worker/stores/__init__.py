@@ -1,0 +1,1 @@
+"""One module per way of storing records, each with a class `Store`; `base.py` says what it must have."""

@@ -1,0 +1,107 @@
+"""This package: typed records through `write_arrays`, ragged ones as plain bytes through `write_cache`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataset_rt import (
+    CachedDataset,
+    CacheInput,
+    ReaderConfig,
+    ShardCompression,
+    WriterConfig,
+    write_cache,
+)
+
+try:
+    from dataset_rt import write_arrays
+except ImportError:
+
+    def write_arrays(name, arrays, path, *, writer_config):
+        class S:
+            pass
+
+        src = S()
+        src.name = name
+
+        class It:
+            def __init__(self):
+                self.name = name
+
+            def __iter__(self):
+                a = arrays["data"]
+                for i in range(len(a)):
+                    yield CacheInput({"data": np.asarray(a[i])}, {})
+
+        (r,) = write_cache([It()], path, writer_config=writer_config)
+        return r
+
+
+import numpy as np
+
+from stores.base import Base, records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from reference import Reference
+
+THREADS = 2
+LEVELS = {"zstd": 3, "zstd-1": 1}
+
+
+def codec(form: str) -> ShardCompression:
+    """Return the compression of a form."""
+    if form in LEVELS:
+        return ShardCompression(algo="zstd", level=LEVELS[form])
+    return ShardCompression(algo="none" if form == "raw" else form)
+
+
+class Source:
+    """A cache source of plain bytes."""
+
+    name = "records"
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+    def __iter__(self) -> Iterator[CacheInput]:
+        """Yield every record."""
+        for record in records(self.reference):
+            yield CacheInput(record, {})
+
+
+class Store(Base):
+    """`form`: raw, lz4, zstd (level 3) or zstd-1."""
+
+    def __init__(self, path: Path, reference: Reference, form: str) -> None:
+        super().__init__(path, reference, form)
+        config = ReaderConfig(seed=7, num_workers=THREADS)
+        self.dataset = CachedDataset([path / "records"], reader_config=config)
+        if reference.ragged:
+            self.gather = self._ragged
+
+    @staticmethod
+    def write(reference: Reference, path: Path, form: str) -> None:
+        """Write with two threads; done when everything is on the disk."""
+        config = WriterConfig(num_threads=THREADS, show_progress=False, shard_compression=codec(form))
+        if reference.ragged:
+            (result,) = write_cache([Source(reference)], path, writer_config=config)
+        else:
+            result = write_arrays("records", {"data": reference.values}, path, writer_config=config)
+        if not hasattr(result, "path"):
+            raise RuntimeError(result.message)
+
+    def gather(self, rows: np.ndarray) -> object:
+        """Gather into memory of the package's."""
+        return self.dataset.gather(rows).data["data"]
+
+    def gather_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Gather into an array of ours."""
+        self.dataset.gather(rows, out={"data": out})
+
+    def _ragged(self, rows: np.ndarray) -> object:
+        payloads = self.dataset.gather(rows).data
+        return payloads.values, payloads.offsets

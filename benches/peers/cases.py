@@ -107,7 +107,7 @@ def _load(
 
 
 def _cold(kind: Kind, *, ordered: bool = False) -> Entry:
-    options = {"form": kind.opened or kind.form, "ordered": ordered}
+    options: dict[str, object] = {"form": kind.opened or kind.form, "ordered": ordered}
     return Entry(kind.label, kind.environment, "cold", (kind.store, kind.form), options, kind.group)
 
 

@@ -54,10 +54,11 @@ def _case(result: Result, top: int) -> tuple[list[str], int]:
         y = top + HEAD + place * ROW
         values = result.values[label][figure.key]
         middle = result.median(label, figure.key) or 0.0
+        width = middle * scale
         low, high = NAMES + min(values) * scale, NAMES + max(values) * scale
         parts += [
             f'<text x="{NAMES - 8}" y="{y + 11}" text-anchor="end">{escape(label)}</text>',
-            f'<rect class="{result.groups[label]}" x="{NAMES}" y="{y}" width="{middle * scale:.1f}" height="{ROW - 6}"/>',
+            f'<rect class="{result.groups[label]}" x="{NAMES}" y="{y}" width="{width:.1f}" height="{ROW - 6}"/>',
             f'<line class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{y + 7}" y2="{y + 7}"/>',
             f'<text x="{high + 6:.1f}" y="{y + 11}">{number(middle)}</text>',
         ]

@@ -77,8 +77,9 @@ def bars_table(findings: list[Finding]) -> str:
     """Return the table of what had to be reached."""
     lines = ["### What must be reached", "", "| what | wanted | found | against | |", "|---|---:|---:|---|---|"]
     words = {True: "met", False: "**missed**", None: "not measured"}
-    for each in findings:
-        lines.append(f"| {each.title} | {each.wanted} | {each.found} | {each.against} | {words[each.met]} |")
+    lines.extend(
+        f"| {each.title} | {each.wanted} | {each.found} | {each.against} | {words[each.met]} |" for each in findings
+    )
     return "\n".join(lines) + "\n"
 
 

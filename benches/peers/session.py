@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
 import subprocess
 import tempfile
@@ -37,6 +38,9 @@ class Session:
             stderr=self.errors,
             env=clean_environment(PYTHONWARNINGS="ignore", TQDM_DISABLE="1", HF_HUB_OFFLINE="1"),
         )
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("a worker has no pipes")
+        self.asked, self.answers = self.process.stdin, self.process.stdout
         self.pending = b""
 
     def __enter__(self) -> Self:
@@ -52,8 +56,8 @@ class Session:
     def measure(self) -> dict[str, float]:
         """Let the worker measure once."""
         try:
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
+            self.asked.write(b"\n")
+            self.asked.flush()
         except OSError:
             self._fail()
         return self._answer()
@@ -61,24 +65,24 @@ class Session:
     def close(self) -> None:
         """Let the worker end; end it when it does not."""
         with contextlib.suppress(OSError):  # it may have ended already
-            self.process.stdin.close()
+            self.asked.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdout.close()
+        self.answers.close()
         self.errors.close()
 
     def _answer(self) -> dict[str, float]:
         until = time.monotonic() + PATIENCE
         with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
+            selector.register(self.answers, selectors.EVENT_READ)
             while b"\n" not in self.pending:
                 if not selector.select(max(0.0, until - time.monotonic())):
                     self.process.kill()
                     raise ContenderFailedError(f"no answer within {PATIENCE:.0f} s")
-                read = self.process.stdout.read1(65536)
+                read = os.read(self.answers.fileno(), 65536)
                 if not read:
                     self._fail()
                 self.pending += read

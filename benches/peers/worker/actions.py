@@ -69,7 +69,7 @@ def rewrite(data: str, path: str, store: str, form: str) -> Callable[[], Figures
             took = time.perf_counter() - started
             if count == 1:
                 opened = kind(target, reference, form)
-                check(opened.gather(reference.rows[0]), reference, reference.rows[0])
+                check(opened.shown(opened.gather(reference.rows[0])), reference, reference.rows[0])
                 opened.close()
         finally:
             shutil.rmtree(target, ignore_errors=True)

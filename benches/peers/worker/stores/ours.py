@@ -10,35 +10,9 @@ from dataset_rt import (
     ReaderConfig,
     ShardCompression,
     WriterConfig,
+    write_arrays,
     write_cache,
 )
-
-try:
-    from dataset_rt import write_arrays
-except ImportError:
-
-    def write_arrays(name, arrays, path, *, writer_config):
-        class S:
-            pass
-
-        src = S()
-        src.name = name
-
-        class It:
-            def __init__(self):
-                self.name = name
-
-            def __iter__(self):
-                a = arrays["data"]
-                for i in range(len(a)):
-                    yield CacheInput({"data": np.asarray(a[i])}, {})
-
-        (r,) = write_cache([It()], path, writer_config=writer_config)
-        return r
-
-
-import numpy as np
-
 from stores.base import Base, records
 
 if TYPE_CHECKING:

@@ -155,10 +155,7 @@ impl Plan for EpochPlan {
             rest = later;
         }
         out.clear();
-        for row in drawn {
-            out.push(self.rows.sample(&self.caches, row)?);
-        }
-        Ok(())
+        self.rows.extend_samples(&self.caches, drawn, out)
     }
 }
 

@@ -114,7 +114,7 @@ impl Dataset {
     ) -> Result<(T, Arc<Caches>)> {
         let caches = Arc::clone(&self.recipe()?.caches);
         let crew = caches.crew(self.options.num_workers);
-        let mut gatherer = caches.gatherer(self.options.verify);
+        let mut gatherer = caches.gatherer(self.options.verify, self.options.populate_bytes);
         let outcome = body(&mut gatherer, crew)?;
         caches.put_back(gatherer);
         Ok((outcome, caches))

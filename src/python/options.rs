@@ -25,6 +25,7 @@ struct ReaderConfig {
     validate_cache: bool,
     verify: VerifyName,
     io: IoName,
+    populate_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -78,6 +79,7 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
             IoName::Mmap => Io::Mmap,
             IoName::Pread => Io::Pread,
         },
+        populate_bytes: config.populate_bytes,
         validate_cache: config.validate_cache,
     })
 }

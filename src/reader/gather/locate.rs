@@ -36,6 +36,13 @@ pub(super) struct Located {
     is_checked: bool,
 }
 
+impl Located {
+    /// Whether both lie in the same mapped shard.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.shard == other.shard && self.shard != NONE
+    }
+}
+
 /// The tables of a cache that was asked for.
 #[derive(Debug)]
 struct OpenTables {
@@ -262,6 +269,21 @@ impl Files {
             slot => self.shards.get(slot as usize)?.file.memory()?,
         };
         memory.get(at.start..at.start.checked_add(at.len)?)
+    }
+
+    /// Whether the first page of a record is in memory, as far as the system tells.
+    pub fn is_resident(&self, at: &Located) -> bool {
+        let shard = self.shards.get(at.shard as usize);
+        let map = shard.and_then(|shard| shard.file.map());
+        map.is_none_or(|map| map.is_resident(at.start))
+    }
+
+    /// Asks the system to read `len` bytes from the start of a record soon.
+    pub fn will_need(&self, at: &Located, len: usize) {
+        let shard = self.shards.get(at.shard as usize);
+        if let Some(map) = shard.and_then(|shard| shard.file.map()) {
+            map.will_need(at.start, len);
+        }
     }
 
     /// The bytes of a record, compared with their checksum as often as asked for.

@@ -14,7 +14,7 @@ from dataset_rt.fields import RefusedError, dtype_of, laid_out
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["ArrayBlock", "ArraySource"]
+__all__ = ["ArrayBlock", "ArraySource", "exportable"]
 
 _BLOCK_BYTES = 16 << 20
 """Bytes of rearranged values that exist at a time, beside those on their way through the writer."""
@@ -45,11 +45,11 @@ class _Dense:
         self.array = array
         self.rows = len(array)
         self.dtype = dtype_of(array.dtype)
-        self.shape = array.shape[1:]
+        self.shape: tuple[int | None, ...] = array.shape[1:]
         self.is_in_place = _is_in_place(array)
 
     def end(self, start: int, budget: int) -> int:
-        row_bytes = math.prod(self.shape) * self.array.dtype.itemsize
+        row_bytes = math.prod(self.array.shape[1:]) * self.array.dtype.itemsize
         return start + budget // max(row_bytes, 1)
 
     def block(self, start: int, stop: int) -> tuple[Any, None]:
@@ -72,7 +72,7 @@ class _Ragged:
             raise RefusedError(f"offsets that do not ascend between 0 and {len(values)}, the number of values")
         self.rows = len(offsets) - 1
         self.dtype = dtype_of(values.dtype)
-        self.shape = (None, *values.shape[1:])
+        self.shape: tuple[int | None, ...] = (None, *values.shape[1:])
         self.is_in_place = _is_in_place(values)
 
     def end(self, start: int, budget: int) -> int:
@@ -119,13 +119,15 @@ class ArraySource:
         while start < self._rows:
             budget = _BLOCK_BYTES // max(len(rearranged), 1)
             stop = min([self._rows, *(max(field.end(start, budget), start + 1) for field in rearranged)])
-            fields = [
-                (key, field.dtype, field.shape, *field.block(start, stop)) for key, field in self._arrays.items()
-            ]
-            yield ArrayBlock(
-                stop - start, fields, _part(self._columns, start, stop), _part(self._metadata, start, stop)
-            )
+            columns, metadata = (_part(frame, start, stop) for frame in (self._columns, self._metadata))
+            fields = [self._block(key, start, stop) for key in self._arrays]
+            yield ArrayBlock(stop - start, fields, columns, metadata)
             start = stop
+
+    def _block(self, key: str, start: int, stop: int) -> tuple[str, str, tuple[int | None, ...], Any, Any]:
+        field = self._arrays[key]
+        values, offsets = field.block(start, stop)
+        return key, field.dtype, field.shape, values, offsets
 
 
 def _named(key: Any, values: Any) -> _Field:
@@ -173,10 +175,15 @@ def _frame(metadata: Any) -> pl.DataFrame | None:
             raise RefusedError("metadata is a lazy frame; collect it first")
         try:
             metadata = pl.DataFrame(metadata)
-        except Exception as error:  # whatever Polars makes of foreign objects
+        except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
             found = type(metadata).__name__
             raise RefusedError(f"metadata is of type {found}, expected a frame or an Arrow table ({error})") from None
-    return metadata if metadata.width > 0 else None
+    return exportable(metadata) if metadata.width > 0 else None
+
+
+def exportable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame as others can read it: columns of nothing but nulls have a layout in Polars that Arrow has not."""
+    return frame.cast({pl.Null: pl.String}) if pl.Null in frame.dtypes else frame
 
 
 def _part(frame: pl.DataFrame | None, start: int, stop: int) -> pl.DataFrame | None:

@@ -139,6 +139,11 @@ class ReaderConfig(_Config):
     """`"mmap"` maps files, `"pread"` reads them; `"auto"` maps on local file systems and reads on network ones,
     for each cache by itself."""
 
+    populate_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 1 << 30
+    """Most bytes of shards, over all caches, that are read into the page cache from front to back, in the background,
+    once a batch or gather finds its records not in memory; 0 never. Nothing is read ahead unless it fits into half of
+    the memory that is available. It ends when the dataset does."""
+
     @model_validator(mode="after")
     def _rank_exists(self) -> ReaderConfig:
         if self.rank >= self.world_size:

@@ -42,6 +42,9 @@ __all__ = ["CachedDataset"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
+_U64 = np.dtype(np.uint64)
+"""Looked up once: from the type, NumPy makes it anew for each array, which takes longer than drawing a small batch."""
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=native.after_fork_in_child)
 
@@ -383,8 +386,8 @@ class CachedDataset:
         return pl.DataFrame(
             {
                 "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
-                "cache_id": np.frombuffer(memoryview(caches), dtype=np.uint64),
-                "sample_id": np.frombuffer(memoryview(samples), dtype=np.uint64),
+                "cache_id": np.frombuffer(caches, _U64),
+                "sample_id": np.frombuffer(samples, _U64),
             }
         )
 
@@ -394,7 +397,7 @@ class CachedDataset:
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
-        return np.frombuffer(memoryview(self._native.rows(epoch, start, stop)), dtype=np.uint64)
+        return np.frombuffer(self._native.rows(epoch, start, stop), _U64)
 
     def generator(self, epoch: int, position: int) -> np.random.Generator:
         """Return a random generator that belongs to one position of an epoch.

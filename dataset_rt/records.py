@@ -61,6 +61,18 @@ class CachedSample(NamedTuple):
     """Row in that cache."""
 
 
+class ArrowStream(Protocol):
+    """A table that exports an Arrow C stream, such as `polars.DataFrame`."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class ArrowArray(Protocol):
+    """A record batch that exports an Arrow C array."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
+
+
 @runtime_checkable
 class CacheSource(Protocol):
     """Anything with a name that yields samples.
@@ -70,6 +82,10 @@ class CacheSource(Protocol):
     `| None`) declares the metadata columns instead of inferring them from the samples; `payload_schema` (a mapping from
     field name to `bytes` or to `(dtype, shape)`, where an axis of `None` differs between samples) declares the payload
     fields. Fields that are not declared have the dtype and shape of the first sample.
+
+    Instead of samples a source may yield whole tables: Polars frames, Arrow tables or anything else with the Arrow C
+    interface. Columns of bytes and lists are payload fields then, and all others metadata, unless an attribute
+    `payload_columns` names the payload fields.
     """
 
     if TYPE_CHECKING:
@@ -83,7 +99,7 @@ class CacheSource(Protocol):
         name: str
         """Directory name of the cache."""
 
-    def __iter__(self) -> Iterator[CacheInput]:
+    def __iter__(self) -> Iterator[CacheInput | ArrowStream | ArrowArray]:
         """Yield the samples in order; called in the thread that writes, never concurrently."""
         ...
 

@@ -94,7 +94,7 @@ def write_arrays(
     try:
         source = ArraySource(name, arrays, metadata)
     except RefusedError as fault:
-        return CacheWriteError(str(name), str(fault))
+        return CacheWriteError(f"{name}", str(fault))
     [result] = _write([source], path, writer_config, reuse_existing=False)
     return result
 

@@ -64,10 +64,18 @@ pub fn try_map_on_threads<T: Sync, R: Send>(
     shared.results()
 }
 
-/// Threads that wait for work which is too short to start threads for. The first work starts them.
+/// Threads that wait for work which is too short to start threads for. The first work starts them; dropped, the crew ends
+/// them and waits for that.
 pub struct Crew {
     threads: usize,
-    pool: OnceLock<Option<rayon_core::ThreadPool>>,
+    /// The process that the threads live in.
+    process: u32,
+    members: OnceLock<Option<Members>>,
+}
+
+struct Members {
+    pool: rayon_core::ThreadPool,
+    handles: Vec<JoinHandle<()>>,
 }
 
 impl Crew {
@@ -75,7 +83,8 @@ impl Crew {
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
-            pool: OnceLock::new(),
+            process: std::process::id(),
+            members: OnceLock::new(),
         }
     }
 
@@ -89,17 +98,10 @@ impl Crew {
         work: impl Fn(&T) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
         let shared = Shared::new(items);
-        let pool = self.pool.get_or_init(|| {
-            let others = self.threads.checked_sub(1).filter(|others| *others > 0)?;
-            rayon_core::ThreadPoolBuilder::new()
-                .num_threads(others)
-                .thread_name(|number| format!("dataset_rt-crew-{number}"))
-                .build()
-                .ok()
-        });
-        match pool {
+        let others = self.threads.saturating_sub(1);
+        match self.members.get_or_init(|| Members::start(others)) {
             None => shared.run(&work),
-            Some(pool) => pool.in_place_scope(|scope| {
+            Some(members) => members.pool.in_place_scope(|scope| {
                 for _ in 1..self.threads.min(items.len()) {
                     scope.spawn(|_| shared.run(&work));
                 }
@@ -112,6 +114,44 @@ impl Crew {
     /// Threads of the crew, the one that brings the work included.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+}
+
+impl Members {
+    /// `None` where no thread is wanted, or the system has none left.
+    fn start(count: usize) -> Option<Self> {
+        if count == 0 {
+            return None;
+        }
+        let mut handles = Vec::new();
+        let pool = rayon_core::ThreadPoolBuilder::new()
+            .num_threads(count)
+            .spawn_handler(|member| {
+                let name = format!("dataset_rt-crew-{}", member.index());
+                handles.push(Builder::new().name(name).spawn(|| member.run())?);
+                Ok(())
+            })
+            .build()
+            .ok()?;
+        Some(Self { pool, handles })
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let Some(Members { pool, handles }) = self.members.take().flatten() else {
+            return;
+        };
+        if self.process != std::process::id() {
+            // A forked child has neither the threads nor their locks to itself.
+            std::mem::forget((pool, handles));
+            return;
+        }
+        drop(pool);
+        for handle in handles {
+            // Work that panicked has told so where it was brought.
+            let _ = handle.join();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -101,8 +102,8 @@ def test_examples_in_docstrings_run_as_they_stand(tmp_path, monkeypatch):
             if not example.examples or example.name in names:
                 continue
             names.add(example.name)
-            example.globs.update(vars(dataset_rt), pl=pl, cache=cache, dataset=opened(cache))
+            example.globs.update(vars(dataset_rt), np=np, pl=pl, cache=cache, dataset=opened(cache))
             said: list[str] = []
             runner.run(example, out=said.append)
             assert not said, "".join(said)
-    assert {"dataset_rt.batch.Payloads", "dataset_rt.dataset.CachedDataset.filter"} <= names
+    assert {"dataset_rt.values.Payloads", "dataset_rt.dataset.CachedDataset.filter"} <= names

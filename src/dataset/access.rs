@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Dataset;
 use super::plan::zeros;
+use super::recipe::Recipe;
 use crate::error::{CacheError, Result};
 use crate::reader::{Chunk, Loader};
 
@@ -22,23 +23,13 @@ impl Dataset {
         Ok(chunk)
     }
 
-    /// Active-row numbers at positions `start..stop` of an epoch; `stop` is at most the epoch length.
+    /// Active-row numbers at positions `start..stop` of an epoch, by default to its end.
     ///
     /// # Errors
-    /// [`CacheError::OutOfRange`] for positions that the epoch does not have.
+    /// [`CacheError::OutOfRange`] naming the first bound that the epoch does not have.
     pub fn rows(&self, epoch: u32, start: u64, stop: Option<u64>) -> Result<Vec<u64>> {
-        let order = self.recipe()?.epoch(epoch)?;
-        let stop = stop.unwrap_or(order.len());
-        let count = usize::try_from(stop.saturating_sub(start)).unwrap_or(usize::MAX);
-        if stop > order.len() {
-            return Err(CacheError::OutOfRange {
-                index: i128::from(stop),
-                len: order.len(),
-            });
-        }
-        let mut rows = zeros(count)?;
-        order.fill(start, &mut rows)?;
-        Ok(rows)
+        let recipe = self.recipe()?;
+        drawn(&recipe, epoch, start, stop)
     }
 
     /// Cache and sample numbers at positions `start..stop` of an epoch, without reading payloads.
@@ -48,11 +39,28 @@ impl Dataset {
     pub fn order(&self, epoch: u32, start: u64, stop: Option<u64>) -> Result<(Vec<u64>, Vec<u64>)> {
         let recipe = self.recipe()?;
         let mut columns = (Vec::new(), Vec::new());
-        for row in self.rows(epoch, start, stop)? {
+        for row in drawn(&recipe, epoch, start, stop)? {
             let sample = recipe.rows.sample(&recipe.caches, row)?;
             columns.0.push(u64::from(sample.cache));
             columns.1.push(sample.sample);
         }
         Ok(columns)
     }
+}
+
+/// Active-row numbers at positions of an epoch.
+fn drawn(recipe: &Recipe, epoch: u32, start: u64, stop: Option<u64>) -> Result<Vec<u64>> {
+    let order = recipe.order()?.epoch(epoch)?;
+    let len = order.len();
+    let stop = stop.unwrap_or(len);
+    if let Some(bound) = [start, stop].into_iter().find(|bound| *bound > len) {
+        return Err(CacheError::OutOfRange {
+            index: i128::from(bound),
+            len,
+        });
+    }
+    let count = usize::try_from(stop.saturating_sub(start)).unwrap_or(usize::MAX);
+    let mut rows = zeros(count)?;
+    order.fill(start, &mut rows)?;
+    Ok(rows)
 }

@@ -51,6 +51,31 @@ impl ActiveRows {
         caches.sample(self.physical(caches, row)?)
     }
 
+    /// Appends the physical samples that `rows` stand for; on an error, those before it.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] for the first row beyond the last.
+    pub fn extend_samples(
+        &self,
+        caches: &Caches,
+        rows: impl IntoIterator<Item = u64>,
+        samples: &mut Vec<SampleRef>,
+    ) -> Result<()> {
+        let len = self.len(caches);
+        let is_identity = matches!(self, Self::All) && caches.list().len() == 1;
+        for row in rows {
+            samples.push(if is_identity && row < len {
+                SampleRef {
+                    cache: 0,
+                    sample: row,
+                }
+            } else {
+                self.sample(caches, row)?
+            });
+        }
+        Ok(())
+    }
+
     /// Names the rows and their order.
     pub fn fingerprint(&self, caches: &Caches) -> Fingerprint {
         let mut name = Fingerprinter::new("rows");

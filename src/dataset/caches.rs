@@ -13,6 +13,7 @@ use crate::format::schema::Schema;
 use crate::reader::Gatherer;
 use crate::store::cache::Cache;
 use crate::store::pool::FilePool;
+use crate::store::populate::Populator;
 use crate::store::slot::SlotPool;
 use crate::store::validate::validate;
 use crate::sync::{Crew, Mutex, OnceLock, available_threads, lock};
@@ -31,6 +32,7 @@ pub struct Caches {
     /// Gatherers that nobody uses at the moment, with the files they have open.
     gatherers: Mutex<Vec<Gatherer>>,
     crew: OnceLock<Crew>,
+    populator: OnceLock<Arc<Populator>>,
 }
 
 impl Caches {
@@ -77,6 +79,7 @@ impl Caches {
             slots: SlotPool::new(),
             gatherers: Mutex::default(),
             crew: OnceLock::new(),
+            populator: OnceLock::new(),
         })
     }
 
@@ -113,11 +116,17 @@ impl Caches {
         self.payload.as_ref()
     }
 
-    /// A gatherer over these caches; those put back before are used first.
-    pub fn gatherer(&self, verify: Verify) -> Gatherer {
+    /// A gatherer over these caches, which are read ahead as a whole if that takes no more than `populate_bytes`; those put
+    /// back before are used first. The arguments must always be the same.
+    pub fn gatherer(&self, verify: Verify, populate_bytes: u64) -> Gatherer {
         let recycled = lock(&self.gatherers).pop();
         recycled.unwrap_or_else(|| {
-            Gatherer::new(Arc::clone(&self.list), verify, Arc::clone(&self.slots))
+            let list = || Arc::clone(&self.list);
+            let populator = self
+                .populator
+                .get_or_init(|| Arc::new(Populator::new(list(), populate_bytes)));
+            let slots = Arc::clone(&self.slots);
+            Gatherer::new(list(), verify, slots, Arc::clone(populator))
         })
     }
 

@@ -114,7 +114,7 @@ impl Dataset {
     ) -> Result<(T, Arc<Caches>)> {
         let caches = Arc::clone(&self.recipe()?.caches);
         let crew = caches.crew(self.options.num_workers);
-        let mut gatherer = caches.gatherer(self.options.verify);
+        let mut gatherer = caches.gatherer(self.options.verify, self.options.populate_bytes);
         let outcome = body(&mut gatherer, crew)?;
         caches.put_back(gatherer);
         Ok((outcome, caches))
@@ -128,15 +128,15 @@ fn resolve(
     given: impl Fn(usize) -> i128,
 ) -> Result<Vec<SampleRef>> {
     let mut samples = Vec::with_capacity(rows.len());
-    for (position, row) in rows.enumerate() {
-        let sample = recipe.rows.sample(&recipe.caches, row);
-        samples.push(sample.map_err(|error| match error {
-            CacheError::OutOfRange { len, .. } => CacheError::OutOfRange {
-                index: given(position),
-                len,
-            },
-            other => other,
-        })?);
+    let outcome = recipe
+        .rows
+        .extend_samples(&recipe.caches, rows, &mut samples);
+    match outcome {
+        Ok(()) => Ok(samples),
+        Err(CacheError::OutOfRange { len, .. }) => Err(CacheError::OutOfRange {
+            index: given(samples.len()),
+            len,
+        }),
+        Err(other) => Err(other),
     }
-    Ok(samples)
 }

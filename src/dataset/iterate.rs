@@ -21,6 +21,7 @@ impl Dataset {
             prefetch_size,
             num_workers,
             verify,
+            populate_bytes,
             ..
         } = self.options;
         ReaderOptions {
@@ -28,6 +29,7 @@ impl Dataset {
             num_workers,
             verify,
             io,
+            populate_bytes,
         }
     }
 

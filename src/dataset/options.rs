@@ -20,6 +20,8 @@ pub struct DatasetOptions {
     pub verify: Verify,
     /// How files are read.
     pub io: Io,
+    /// Most bytes of shards that are read ahead as a whole, in the background.
+    pub populate_bytes: u64,
     /// Whether opening hashes every file and compares every record with the metadata table.
     pub validate_cache: bool,
 }
@@ -38,6 +40,7 @@ impl DatasetOptions {
             num_workers: 4,
             verify: Verify::First,
             io: Io::Auto,
+            populate_bytes: 0,
             validate_cache: false,
         }
     }

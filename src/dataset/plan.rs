@@ -6,7 +6,7 @@ use super::active::ActiveRows;
 use super::caches::Caches;
 use crate::error::{CacheError, Result};
 use crate::reader::Plan;
-use crate::sampling::order::EpochOrder;
+use crate::sampling::epoch::EpochOrder;
 use crate::types::SampleRef;
 
 /// Some positions of one epoch, as the reader asks for them.
@@ -155,10 +155,7 @@ impl Plan for EpochPlan {
             rest = later;
         }
         out.clear();
-        for row in drawn {
-            out.push(self.rows.sample(&self.caches, row)?);
-        }
-        Ok(())
+        self.rows.extend_samples(&self.caches, drawn, out)
     }
 }
 

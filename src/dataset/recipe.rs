@@ -9,7 +9,8 @@ use super::plan::{EpochPlan, Path};
 use super::state::{Cursor, SavedState};
 use super::weights::Weights;
 use crate::error::{CacheError, Result};
-use crate::sampling::order::{EpochOrder, Mode, Order};
+use crate::sampling::epoch::EpochOrder;
+use crate::sampling::order::{Mode, Order};
 use crate::sync::OnceLock;
 
 /// How epochs are drawn.

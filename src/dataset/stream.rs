@@ -270,7 +270,7 @@ impl BatchStream {
         let runs = Box::new(Runs::new(steps.clone()));
         let batch_size = usize::try_from(options.batch_size).unwrap_or(usize::MAX);
         let caches = recipe.caches.list();
-        let gatherer = || recipe.caches.gatherer(reader.verify);
+        let gatherer = || recipe.caches.gatherer(reader.verify, reader.populate_bytes);
         let started = BatchReader::start(
             runs,
             batch_size,

@@ -6,9 +6,10 @@
 )]
 
 use arrow_array::cast::AsArray;
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
-use arrow_array::{Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchIterator};
-use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
+use arrow_array::{Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchIterator, make_array};
+use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -16,6 +17,8 @@ use pyo3::types::PyCapsule;
 use crate::error::{CacheError, Result};
 
 const STREAM: &std::ffi::CStr = c"arrow_array_stream";
+const SCHEMA: &std::ffi::CStr = c"arrow_schema";
+const ARRAY: &std::ffi::CStr = c"arrow_array";
 
 /// A table that any library speaking the Arrow C stream interface can take over.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
@@ -80,34 +83,59 @@ pub fn import_with(
 type Fault = fn(String) -> CacheError;
 
 fn open(table: &Bound<'_, PyAny>, fault: Fault) -> PyResult<Column> {
-    let export = table.getattr("__arrow_c_stream__").map_err(|_| {
+    let unreadable = |error: ArrowError| super::errors::to_pyerr(unreadable(&error, fault));
+    if let Some(export) = table.getattr_opt("__arrow_c_stream__")? {
+        let capsule = export.call0()?;
+        let capsule = capsule.cast::<PyCapsule>()?;
+        let stream = capsule
+            .pointer_checked(Some(STREAM))?
+            .cast::<FFI_ArrowArrayStream>();
+        // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays
+        // alive during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads
+        // it after us.
+        let stream = unsafe { ArrayStreamReader::from_raw(stream.as_ptr()) };
+        return Ok(Column {
+            stream: Some(stream.map_err(unreadable)?),
+            rest: None,
+            fault,
+        });
+    }
+    let Some(export) = table.getattr_opt("__arrow_c_array__")? else {
         let kind = table
             .get_type()
             .name()
             .map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!(
+        return Err(PyTypeError::new_err(format!(
             "expected a Polars DataFrame or another Arrow table, found {kind}"
-        ))
-    })?;
-    let capsule = export.call0()?;
-    let capsule = capsule.cast::<PyCapsule>()?;
-    let stream = capsule
-        .pointer_checked(Some(STREAM))?
-        .cast::<FFI_ArrowArrayStream>();
-    // SAFETY: a capsule of this name holds a valid stream by the rules of the Arrow PyCapsule interface, and stays alive
-    // during the call. `from_raw` moves the stream out and leaves a released one behind, so nobody else reads it after us.
-    let stream = unsafe { ArrayStreamReader::from_raw(stream.as_ptr()) };
-    let stream = stream.map_err(|error| super::errors::to_pyerr(unreadable(&error, fault)))?;
+        )));
+    };
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
+        export.call0()?.extract()?;
+    let schema = schema
+        .pointer_checked(Some(SCHEMA))?
+        .cast::<FFI_ArrowSchema>();
+    let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
+    // SAFETY: capsules of these names hold a valid schema and an array of it by the rules of the Arrow PyCapsule
+    // interface, and stay alive during the call. The array is moved out and a released one left behind, so nobody else
+    // reads it after us; the schema is only looked at.
+    let (field, data) = unsafe {
+        let array = FFI_ArrowArray::from_raw(array.as_ptr());
+        let field = Field::try_from(schema.as_ref());
+        (field, from_ffi(array, schema.as_ref()))
+    };
+    let (field, data) = (field.map_err(unreadable)?, data.map_err(unreadable)?);
+    let batch = to_batch(&field.into(), make_array(data)).map_err(unreadable)?;
     Ok(Column {
-        stream,
-        rest: None,
+        stream: None,
+        rest: Some(batch),
         fault,
     })
 }
 
 /// A table that is read batch by batch, and what is left of the last batch.
 struct Column {
-    stream: ArrayStreamReader,
+    /// None of a table that is one batch.
+    stream: Option<ArrayStreamReader>,
     rest: Option<RecordBatch>,
     fault: Fault,
 }
@@ -116,11 +144,14 @@ impl Column {
     /// Rows at hand, after taking the next batch if there are none; `None` at the end.
     fn at_hand(&mut self) -> Result<Option<usize>> {
         while self.rest.as_ref().is_none_or(|rest| rest.num_rows() == 0) {
-            match self.stream.next() {
+            let Some(stream) = &mut self.stream else {
+                return Ok(None);
+            };
+            match stream.next() {
                 None => return Ok(None),
                 Some(array) => {
                     let fault = self.fault;
-                    let batch = array.and_then(|array| to_batch(self.stream.field(), array));
+                    let batch = array.and_then(|array| to_batch(stream.field(), array));
                     self.rest = Some(batch.map_err(|error| unreadable(&error, fault))?);
                 }
             }

@@ -22,6 +22,9 @@ use crate::dataset::{
 use crate::error::CacheError;
 use crate::reader::Selection;
 
+/// Name, type and shape of a payload field.
+type Field = (String, String, Vec<Option<u64>>);
+
 /// Open caches and the state of their sampling.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct CachedDataset {
@@ -167,7 +170,7 @@ impl CachedDataset {
     }
 
     /// Name, type and shape of each payload field, in the order of gathered columns; `None` if payloads are plain bytes.
-    fn payload_fields(&self) -> PyResult<Option<Vec<(String, String, Vec<Option<u64>>)>>> {
+    fn payload_fields(&self) -> PyResult<Option<Vec<Field>>> {
         let payload = self.inner.payload().map_err(to_pyerr)?;
         Ok(payload.map(|payload| {
             let fields = payload.fields().iter();

@@ -102,10 +102,12 @@ impl<'py> Ingest<'py> {
         if pair.is_none()
             && let Some(table) = self.tables.take(item)?
         {
-            return match self.payloads.get_or_insert(Payloads::Tables) {
-                Payloads::Tables => Ok(Taken::Table(Box::new(table))),
-                _ => Err(mixed(item, row, "CacheInput(data, metadata)")),
-            };
+            // Declared fields are known before the first item.
+            if row > 0 && !matches!(self.payloads, None | Some(Payloads::Tables)) {
+                return Err(mixed(item, row, "CacheInput(data, metadata)"));
+            }
+            self.payloads = Some(Payloads::Tables);
+            return Ok(Taken::Table(Box::new(table)));
         }
         if matches!(self.payloads, Some(Payloads::Tables)) {
             return Err(mixed(item, row, "a table"));

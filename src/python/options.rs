@@ -25,6 +25,7 @@ struct ReaderConfig {
     validate_cache: bool,
     verify: VerifyName,
     io: IoName,
+    populate_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -78,6 +79,7 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
             IoName::Mmap => Io::Mmap,
             IoName::Pread => Io::Pread,
         },
+        populate_bytes: config.populate_bytes,
         validate_cache: config.validate_cache,
     })
 }
@@ -98,6 +100,10 @@ pub fn remainder(name: &str) -> PyResult<Remainder> {
 
 /// A whole number of any size, cut to what 128 bits hold: further away is out of every range alike.
 pub fn whole(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    // Numbers of 128 bits take several calls into the interpreter.
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(number.into());
+    }
     value.extract::<i128>().or_else(|error| {
         if !error.is_instance_of::<PyOverflowError>(value.py()) {
             return Err(error);
@@ -123,10 +129,10 @@ pub fn epoch(value: &Bound<'_, PyAny>) -> PyResult<u32> {
     u32::try_from(number).map_err(|_| to_pyerr(CacheError::internal("an epoch beyond its range")))
 }
 
-/// An epoch and a range of its positions.
+/// An epoch and a range of its positions, as far as numbers of 64 bits reach; `len` is asked only for an error.
 ///
 /// # Errors
-/// `RowIndexError` naming the first bound that the epoch does not have.
+/// `RowIndexError` naming a bound that no epoch has.
 pub fn positions(
     epoch_value: &Bound<'_, PyAny>,
     start: &Bound<'_, PyAny>,
@@ -135,11 +141,10 @@ pub fn positions(
 ) -> PyResult<(u32, u64, Option<u64>)> {
     let bound = |value: &Bound<'_, PyAny>| {
         let index = whole(value)?;
-        let len = len().map_err(to_pyerr)?;
-        u64::try_from(index)
-            .ok()
-            .filter(|position| *position <= len)
-            .ok_or_else(|| to_pyerr(CacheError::OutOfRange { index, len }))
+        u64::try_from(index).map_err(|_| match len() {
+            Ok(len) => to_pyerr(CacheError::OutOfRange { index, len }),
+            Err(error) => to_pyerr(error),
+        })
     };
     Ok((
         epoch(epoch_value)?,

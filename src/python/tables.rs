@@ -16,6 +16,8 @@ use crate::writer::{Feed, FieldRows, Offsets, Rule};
 /// Takes the tables of one source.
 pub struct Tables<'py> {
     array_block: Bound<'py, PyType>,
+    frame: Bound<'py, PyType>,
+    exportable: Bound<'py, PyAny>,
     /// Payload columns that the source names; otherwise their type decides.
     payload_columns: Option<Vec<String>>,
 }
@@ -32,9 +34,11 @@ type ArrayField<'py> = (
 impl<'py> Tables<'py> {
     /// Ready for the first table.
     pub fn new(py: Python<'py>, payload_columns: Option<Vec<String>>) -> PyResult<Self> {
-        let class = py.import("dataset_rt.arrays")?.getattr("ArrayBlock")?;
+        let arrays = py.import("dataset_rt.arrays")?;
         Ok(Self {
-            array_block: class.cast_into()?,
+            array_block: arrays.getattr("ArrayBlock")?.cast_into()?,
+            frame: py.import("polars")?.getattr("DataFrame")?.cast_into()?,
+            exportable: arrays.getattr("exportable")?,
             payload_columns,
         })
     }
@@ -50,6 +54,10 @@ impl<'py> Tables<'py> {
         {
             return Ok(None);
         }
+        let table = match item.is_instance(&self.frame)? {
+            true => self.exportable.call1((item,))?,
+            false => item.clone(),
+        };
         let rule = match &self.payload_columns {
             Some(names) => Rule::Named(names.clone()),
             None => Rule::ByType,
@@ -57,7 +65,7 @@ impl<'py> Tables<'py> {
         Ok(Some(Feed {
             arrays: Vec::new(),
             rows: 0,
-            batches: Some(Box::new(import_with(&[item.clone()], fault)?)),
+            batches: Some(Box::new(import_with(&[table], fault)?)),
             rule,
         }))
     }

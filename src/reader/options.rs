@@ -15,6 +15,8 @@ pub struct ReaderOptions {
     pub verify: Verify,
     /// [`Io::Pread`] if files of any cache are read that way; each cache knows how its own are.
     pub io: Io,
+    /// Most bytes of shards that batches cause to be read ahead as a whole.
+    pub populate_bytes: u64,
 }
 
 impl ReaderOptions {

@@ -7,6 +7,7 @@ pub mod alias;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod chunks;
+pub mod epoch;
 pub mod order;
 pub mod permutation;
 pub mod position;

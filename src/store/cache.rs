@@ -260,6 +260,16 @@ impl Cache {
         Ok(row)
     }
 
+    /// Whether the record of `sample` need not be compared with its checksum, as far as that can be told at once.
+    #[inline]
+    pub fn is_checked(&self, sample: u64, verify: Verify) -> bool {
+        match verify {
+            Verify::Never => true,
+            Verify::First => self.verified.has_record(sample),
+            Verify::Always => false,
+        }
+    }
+
     /// Compares a record with its checksum, as often as `verify` asks.
     ///
     /// Caches of published releases have no record checksums: their index and each shard are hashed as a whole, once in

@@ -97,6 +97,14 @@ impl FileReader {
         }
     }
 
+    /// The map, if that is how the file is held.
+    pub(crate) fn map(&self) -> Option<&Map> {
+        match &self.bytes {
+            Source::Mapped(map) => Some(map),
+            Source::Whole(_) | Source::Positional(_) => None,
+        }
+    }
+
     /// `len` bytes from `offset`: borrowed from the file's memory, or read into `scratch`.
     ///
     /// # Errors

@@ -30,6 +30,14 @@ pub(super) struct RecordPlace<'a> {
 }
 
 impl Verified {
+    /// Whether a record was compared with its checksum before.
+    #[inline]
+    pub fn has_record(&self, sample: u64) -> bool {
+        let bits = self.records.get();
+        let word = bits.and_then(|bits| bits.get(usize::try_from(sample / 64).ok()?));
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (sample % 64)) != 0)
+    }
+
     /// Compares one record of a cache of `samples` samples with its checksum, unless `verify` finds an earlier
     /// comparison enough.
     pub fn record(

@@ -68,13 +68,13 @@ impl Feed {
     ) -> Result<()> {
         let Some(batches) = self.batches.take() else {
             let block = self.block(None, 0, self.rows, writer)?;
-            return push(writer, &block, look);
+            return push(writer, &block, &mut 0, look);
         };
-        let mut start = 0usize;
+        let (mut start, mut chunks) = (0usize, 0usize);
         for batch in batches {
             let batch = batch?;
             let block = self.block(Some(&batch), start, batch.num_rows(), writer)?;
-            push(writer, &block, look)?;
+            push(writer, &block, &mut chunks, look)?;
             start = start.saturating_add(block.len());
         }
         if !self.arrays.is_empty() && start != self.rows {
@@ -187,16 +187,18 @@ impl Feed {
     }
 }
 
+/// Gives a block to the writer; `chunks` counts those of the whole table.
 fn push(
     writer: &mut CacheWriter,
     block: &Block,
+    chunks: &mut usize,
     look: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let (mut from, mut chunks) = (0, 0usize);
+    let mut from = 0;
     while from < block.len() {
         from = writer.push_block(block, from)?;
         writer.submit(look)?;
-        chunks += 1;
+        *chunks += 1;
         if chunks.is_multiple_of(CHUNKS_BETWEEN_LOOKS) {
             look()?;
         }

@@ -10,6 +10,10 @@
 //! are held back, 16 MiB and one sample at most, and a copy of them. To this come eight write blocks of 4 MiB, and
 //! the metadata of at most 65,536 rows (or, with long texts, 256 MiB of text) until its batch is written. Neither the
 //! number of samples nor the size of shards matters.
+//!
+//! Tables and arrays ([`Feed`]) are read where they lie: a chunk of theirs holds no payload but knows its rows, at most
+//! 1,024 of them, so that `prefetch_size` has nothing to bound. Only compression copies the payloads of one chunk per
+//! worker.
 
 mod arrow_rows;
 mod block;

@@ -304,6 +304,7 @@ fn reader_options(io: Io, num_workers: usize, prefetch_size: usize) -> ReaderOpt
         num_workers,
         verify: Verify::First,
         io,
+        populate_bytes: 0,
     }
 }
 

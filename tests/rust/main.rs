@@ -18,6 +18,7 @@ mod layers;
 mod order;
 mod reader;
 mod support;
+mod tables;
 mod value_stability;
 mod views;
 mod writer;

@@ -4,7 +4,7 @@ use super::locate::{Files, Located};
 use super::selection::Selection;
 use super::target::Target;
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Decoder, payload_len, plain};
+use crate::format::compression::{Algorithm, Decoder, payload_len, plain};
 use crate::format::envelope;
 use crate::format::payload::FieldPlace;
 use crate::limits::PAYLOAD_BYTES_MAX;
@@ -71,6 +71,9 @@ pub(super) fn copy(
             Source::Records(files) => {
                 ahead.advance(files, rows, position);
                 let record = files.record(at)?;
+                if copy_dense(selection, at, record, targets).is_some() {
+                    continue;
+                }
                 let stored = stored(files, at, record)?;
                 from_stored(files, selection, at, stored, targets, scratch)?;
             }
@@ -90,6 +93,40 @@ pub(super) fn copy(
     Ok(())
 }
 
+/// Copies an uncompressed payload of fixed length that goes to one destination; `None`, and nothing is done, for any
+/// other, and for a record whose head says something else.
+#[inline]
+fn copy_dense(
+    selection: &Selection,
+    at: &Located,
+    record: &[u8],
+    targets: &mut [Target<'_>],
+) -> Option<()> {
+    let dense = selection.dense()?;
+    let ([target], [place], Algorithm::None) = (targets, dense.places.as_slice(), at.algorithm)
+    else {
+        return None;
+    };
+    let head = record.len().checked_sub(dense.payload_len)?;
+    let (head, payload) = record.split_at_checked(head)?;
+    let (json_len, json) = head.split_first_chunk::<{ envelope::LENGTH_PREFIX }>()?;
+    if u64::from_le_bytes(*json_len) != json.len() as u64 {
+        return None;
+    }
+    let value = payload.get(place.clone())?;
+    target.next(value.len())?.copy_from_slice(value);
+    Some(())
+}
+
+/// The place of the next value of `len` bytes, or what differs.
+fn place<'t>(target: &'t mut Target<'_>, len: usize) -> std::result::Result<&'t mut [u8], String> {
+    let wanted = target.next_len();
+    target.next(len).ok_or_else(|| match wanted {
+        Some(wanted) => format!("a value of {len} bytes where {wanted} belong"),
+        None => "a value beyond the last row".to_owned(),
+    })
+}
+
 fn from_stored(
     files: &Files,
     selection: &Selection,
@@ -105,7 +142,7 @@ fn from_stored(
     let len = payload_len(at.algorithm, stored).map_err(fault)?;
     let dictionary = files.dictionary(at)?;
     if let (true, [target]) = (selection.is_whole(), &mut *targets) {
-        let place = target.next(len).map_err(fault)?;
+        let place = place(target, len).map_err(fault)?;
         let decoder = &mut scratch.decoder;
         return decoder
             .restore_into(at.algorithm, dictionary, stored, place)
@@ -148,13 +185,13 @@ fn from_payload(
         }
         for (target, place) in targets.iter_mut().zip(&dense.places) {
             let value = payload.get(place.clone()).unwrap_or_default();
-            target.next(value.len())?.copy_from_slice(value);
+            self::place(target, value.len())?.copy_from_slice(value);
         }
         return Ok(());
     }
     let Some(schema) = selection.schema() else {
         for target in targets {
-            target.next(payload.len())?.copy_from_slice(payload);
+            place(target, payload.len())?.copy_from_slice(payload);
         }
         return Ok(());
     };
@@ -163,7 +200,7 @@ fn from_payload(
         let place = scratch.places.get(*number);
         let value = place.and_then(|place| payload.get(place.bytes.clone()));
         let value = value.ok_or("a field beyond the schema")?;
-        target.next(value.len())?.copy_from_slice(value);
+        self::place(target, value.len())?.copy_from_slice(value);
     }
     Ok(())
 }

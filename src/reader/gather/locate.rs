@@ -32,6 +32,15 @@ pub(super) struct Located {
     shard: u32,
     /// How its payload is stored.
     pub algorithm: Algorithm,
+    /// Whether its checksum need not be looked at any more.
+    is_checked: bool,
+}
+
+impl Located {
+    /// Whether both lie in the same mapped shard.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.shard == other.shard && self.shard != NONE
+    }
 }
 
 /// The tables of a cache that was asked for.
@@ -40,8 +49,17 @@ struct OpenTables {
     cache: Arc<Cache>,
     index: Arc<FileReader>,
     checksums: Option<Arc<FileReader>>,
-    /// For each shard of the cache its place among the open ones, or [`NONE`].
-    shards: Box<[u32]>,
+    /// Where each shard of the cache is.
+    shards: Box<[ShardPlace]>,
+}
+
+/// What locating a record needs to know of its shard.
+#[derive(Clone, Copy, Debug)]
+struct ShardPlace {
+    /// Its place among the open ones, or [`NONE`].
+    slot: u32,
+    algorithm: Algorithm,
+    byte_len: u64,
 }
 
 /// A mapped shard.
@@ -98,9 +116,38 @@ impl Files {
             if let Some(later) = samples.get(position + AHEAD) {
                 self.prefetch_index(*later);
             }
-            found.push(self.locate_one(*sample)?);
+            match self.locate_open(*sample) {
+                Some(at) => found.push(at),
+                None => found.push(self.locate_one(*sample)?),
+            }
         }
         Ok(())
+    }
+
+    /// Where a sample's record lies, if its cache and shard are open and all is well; otherwise [`Files::locate_one`] finds
+    /// out what is the matter.
+    #[inline]
+    fn locate_open(&self, sample: SampleRef) -> Option<Located> {
+        let table = *self.by_cache.get(sample.cache as usize)?;
+        let tables = self.tables.get(table as usize)?;
+        let rows = tables
+            .index
+            .memory()?
+            .as_chunks::<{ ROW_BYTES as usize }>()
+            .0;
+        let row = rows.get(usize::try_from(sample.sample).ok()?)?;
+        let row = IndexRow::from_bytes(row)?;
+        let shard = tables.shards.get(usize::try_from(row.shard).ok()?)?;
+        let end = row.offset.checked_add(row.byte_len)?;
+        (shard.slot != NONE && end <= shard.byte_len).then_some(Located {
+            start: row.offset as usize,
+            len: row.byte_len as usize,
+            sample: sample.sample,
+            table,
+            shard: shard.slot,
+            algorithm: shard.algorithm,
+            is_checked: tables.cache.is_checked(sample.sample, self.verify),
+        })
     }
 
     fn prefetch_index(&self, sample: SampleRef) {
@@ -127,10 +174,11 @@ impl Files {
         let tables = self.tables(table)?;
         let row = tables.cache.index_row(&tables.index, sample.sample)?;
         let algorithm = tables.cache.algorithm(row.shard);
+        let is_checked = tables.cache.is_checked(sample.sample, self.verify);
         let number = row.shard as usize;
         let shard = match tables.shards.get(number) {
-            Some(&NONE) => self.open_shard(table, row)?,
-            Some(&slot) => slot,
+            Some(ShardPlace { slot: NONE, .. }) => self.open_shard(table, row)?,
+            Some(place) => place.slot,
             None => return Err(CacheError::internal("an index row was not checked")),
         };
         let start = match shard {
@@ -144,6 +192,8 @@ impl Files {
             table,
             shard,
             algorithm,
+            // A record that is held was checked when it was copied.
+            is_checked: is_checked || shard == NONE,
         })
     }
 
@@ -158,12 +208,16 @@ impl Files {
         let (Some(cache), Some(place)) = (cache, self.by_cache.get_mut(position)) else {
             return Err(CacheError::internal("a cache beyond the last"));
         };
-        let shards = vec![NONE; cache.manifest().shards.len()];
+        let shards = cache.manifest().shards.iter().map(|shard| ShardPlace {
+            slot: NONE,
+            algorithm: shard.compression.algo,
+            byte_len: shard.byte_len,
+        });
         self.tables.push(OpenTables {
             index: cache.index()?,
             checksums: cache.checksums()?,
             cache: Arc::clone(cache),
-            shards: shards.into(),
+            shards: shards.collect(),
         });
         *place = self.tables.len() as u32 - 1;
         Ok(*place)
@@ -181,7 +235,7 @@ impl Files {
             return Ok(NONE);
         }
         if let Some(place) = tables.shards.get_mut(row.shard as usize) {
-            *place = slot as u32;
+            place.slot = slot as u32;
         }
         self.shards.push(OpenShard {
             number: row.shard,
@@ -208,6 +262,7 @@ impl Files {
     }
 
     /// The bytes of a record.
+    #[inline]
     pub fn bytes(&self, at: &Located) -> Option<&[u8]> {
         let memory = match at.shard {
             NONE => self.held.as_slice(),
@@ -216,15 +271,31 @@ impl Files {
         memory.get(at.start..at.start.checked_add(at.len)?)
     }
 
+    /// Whether the first page of a record is in memory, as far as the system tells.
+    pub fn is_resident(&self, at: &Located) -> bool {
+        let shard = self.shards.get(at.shard as usize);
+        let map = shard.and_then(|shard| shard.file.map());
+        map.is_none_or(|map| map.is_resident(at.start))
+    }
+
+    /// Asks the system to read `len` bytes from the start of a record soon.
+    pub fn will_need(&self, at: &Located, len: usize) {
+        let shard = self.shards.get(at.shard as usize);
+        if let Some(map) = shard.and_then(|shard| shard.file.map()) {
+            map.will_need(at.start, len);
+        }
+    }
+
     /// The bytes of a record, compared with their checksum as often as asked for.
     ///
     /// # Errors
     /// As [`Cache::verify_record`].
+    #[inline]
     pub fn record(&self, at: &Located) -> Result<&[u8]> {
         let record = self
             .bytes(at)
             .ok_or_else(|| CacheError::internal("a located record lies outside its file"))?;
-        if let Some(shard) = self.shards.get(at.shard as usize) {
+        if let (false, Some(shard)) = (at.is_checked, self.shards.get(at.shard as usize)) {
             let tables = self.tables(at.table)?;
             let files = (&*tables.index, tables.checksums.as_deref(), &*shard.file);
             let row = IndexRow {

@@ -3,6 +3,7 @@
 //! A gather has two steps, so that nothing is written before everything about it is known: [`Gatherer::measure`] finds
 //! the records and the length of every value, [`Measured::fill`] verifies, restores and copies them.
 
+mod cold;
 mod copy;
 mod locate;
 mod selection;
@@ -10,6 +11,7 @@ mod target;
 
 use std::sync::Arc;
 
+use self::cold::Cold;
 use self::copy::{Scratch, Source, copy, restored_len, stored};
 use self::locate::{Files, Located};
 pub use self::selection::Selection;
@@ -17,6 +19,7 @@ use self::target::{Lens, Target};
 use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
 use crate::store::cache::Cache;
+use crate::store::populate::Populator;
 use crate::store::slot::{Slot, SlotPool};
 use crate::sync::{Crew, Mutex, lock};
 use crate::types::{SampleRef, Verify};
@@ -56,6 +59,8 @@ pub struct Gatherer {
     pool: Arc<SlotPool>,
     located: Vec<Located>,
     scratch: Scratch,
+    cold: Cold,
+    populator: Arc<Populator>,
 }
 
 /// A gather whose lengths are known.
@@ -68,13 +73,21 @@ pub struct Measured<'a> {
 }
 
 impl Gatherer {
-    /// A gatherer for `caches` that verifies as `verify` says and takes memory from `pool`.
-    pub fn new(caches: Arc<[Arc<Cache>]>, verify: Verify, pool: Arc<SlotPool>) -> Self {
+    /// A gatherer for `caches` that verifies as `verify` says, takes memory from `pool`, and starts `populator` once a
+    /// batch is not in memory.
+    pub fn new(
+        caches: Arc<[Arc<Cache>]>,
+        verify: Verify,
+        pool: Arc<SlotPool>,
+        populator: Arc<Populator>,
+    ) -> Self {
         Self {
             files: Files::new(caches, verify),
             pool,
             located: Vec::new(),
             scratch: Scratch::default(),
+            cold: Cold::default(),
+            populator,
         }
     }
 
@@ -125,6 +138,9 @@ impl Gatherer {
             None if selection.chosen().is_empty() => Vec::new(),
             None => {
                 self.files.locate(samples, &mut self.located)?;
+                if self.cold.prepare(&self.files, &self.located) {
+                    self.populator.start();
+                }
                 match selection.schema() {
                     None => vec![self.measure_payloads()?],
                     Some(_) => {
@@ -271,6 +287,8 @@ impl Measured<'_> {
             files,
             located,
             scratch,
+            cold,
+            populator,
             ..
         } = gatherer;
         let rows = samples.len();
@@ -301,6 +319,9 @@ impl Measured<'_> {
             files.begin();
             located.clear();
             files.locate(span, located)?;
+            if cold.prepare(files, located) {
+                populator.start();
+            }
             let fronts = targets
                 .iter_mut()
                 .map(|target| target.split_front(span.len()));

@@ -68,7 +68,9 @@ impl Selection {
     pub(super) fn is_whole(&self) -> bool {
         match (&self.schema, &self.dense) {
             (None, _) => self.chosen.len() == 1,
-            (Some(_), Some(dense)) => dense.places == [0..dense.payload_len],
+            (Some(_), Some(dense)) => {
+                matches!(dense.places.as_slice(), [place] if *place == (0..dense.payload_len))
+            }
             (Some(_), None) => false,
         }
     }

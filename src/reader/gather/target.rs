@@ -62,28 +62,28 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// The place of the next value, which must be `len` bytes long.
-    ///
-    /// # Errors
-    /// What differs, for values of another length.
+    /// The place of the next value, which must be `len` bytes long; `None` for one of another length.
     #[inline]
-    pub fn next(&mut self, len: usize) -> std::result::Result<&mut [u8], String> {
-        let wanted = match self.lens {
-            Lens::Fixed(len) => len,
-            Lens::Between(offsets) => match offsets.get(self.row..self.row + 2) {
-                Some([start, end]) => (end - start) as usize,
-                _ => return Err("a value beyond the last row".to_owned()),
-            },
-        };
-        if wanted != len {
-            return Err(format!("a value of {len} bytes where {wanted} belong"));
+    pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.next_len() != Some(len) {
+            return None;
         }
-        let (front, rest) = std::mem::take(&mut self.rest)
-            .split_at_mut_checked(len)
-            .ok_or("a value beyond the destination")?;
+        let (front, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(len)?;
         self.rest = rest;
         self.row += 1;
-        Ok(front)
+        Some(front)
+    }
+
+    /// Length of the next value, in bytes.
+    #[inline]
+    pub fn next_len(&self) -> Option<usize> {
+        match self.lens {
+            Lens::Fixed(len) => Some(len),
+            Lens::Between(offsets) => match offsets.get(self.row..self.row + 2) {
+                Some([start, end]) => Some((end - start) as usize),
+                _ => None,
+            },
+        }
     }
 }
 
@@ -123,8 +123,8 @@ mod tests {
     fn a_value_of_another_length_is_refused() {
         let mut out = vec![0; 6];
         let mut target = Target::new(&mut out, Lens::Fixed(3), 2).unwrap();
-        assert!(target.next(2).is_err());
-        assert!(target.next(3).is_ok());
+        assert!(target.next(2).is_none());
+        assert!(target.next(3).is_some());
         assert!(Target::new(&mut [0; 5], Lens::Fixed(3), 2).is_err());
     }
 }

@@ -70,7 +70,7 @@ class Driver:
     base: Path
     rounds: int
     say: Callable[[str], None]
-    checked: int | None = None  # samples of an epoch that are compared with their source; all by default
+    compared: int | None = None  # samples of an epoch that are compared with their source; all by default
 
     def __post_init__(self) -> None:
         """Choose who writes the data that all read: this package, or the oldest release without it."""
@@ -90,7 +90,7 @@ class Driver:
                 continue
             self.checked.add((case.shape, name))
             try:
-                bounded = {} if self.checked is None else {"checked": self.checked}
+                bounded = {} if self.compared is None else {"checked": self.compared}
                 shape = bounded | SHAPES[case.shape]
                 work(python, "check_epochs", {"base": folder, "shape": shape})
             except WorkerFailedError as error:

@@ -202,6 +202,8 @@ class Driver:
                     except ContenderFailedError as error:
                         result.missing[label] = str(error)
                         del sessions[label]
+            for session in sessions.values():
+                session.let_go()
 
     def await_ready(self, label: str, sessions: dict[str, Session], result: Result) -> None:
         """Wait until a worker can be measured; drop it when it fails."""

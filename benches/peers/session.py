@@ -62,10 +62,14 @@ class Session:
             self._fail()
         return self._answer()
 
-    def close(self) -> None:
-        """Let the worker end; end it when it does not."""
+    def let_go(self) -> None:
+        """Let the worker end, and do not wait."""
         with contextlib.suppress(OSError):  # it may have ended already
             self.asked.close()
+
+    def close(self) -> None:
+        """Let the worker end; end it when it does not."""
+        self.let_go()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:

@@ -11,6 +11,7 @@ pub mod pool;
 pub mod prefetch;
 pub mod publish;
 pub mod slot;
+mod table;
 pub mod validate;
 pub mod verify;
 pub mod vfs;

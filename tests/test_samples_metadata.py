@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import shutil
 
 import numpy as np
 import polars as pl
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from dataset_rt import CachedDataset, errors
-from tests.support import numbered, open_in_order, reader, write
+from dataset_rt import CachedDataset, errors, write_arrays
+from tests.support import flip, numbered, open_in_order, reader, write
 
 ROWS = [
     {"flag": True, "n": 1, "score": 0.5, "text": "a"},
@@ -59,6 +60,30 @@ def test_rows_are_in_cache_and_sample_order_whatever_the_order_of_reading(datase
     assert table["sample_id"].to_list() == [*range(30), *range(20)]
     assert table["n"].to_list() == [*range(30), *range(100, 120)]
     assert [dataset[row].metadata["name"] for row in range(50)] == table["name"].to_list()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A cache of 400,000 samples, whose table is read, checked and put together on several threads."""
+    rows = pl.DataFrame({"n": range(400_000)}).with_columns(text=pl.format("sample number {}", "n"))
+    written = write_arrays(
+        "large", {"x": np.zeros(rows.height, np.uint8)}, tmp_path_factory.mktemp("large"), metadata=rows
+    )
+    return written.path
+
+
+def test_every_part_of_a_large_table_is_in_its_place(large):
+    table = open_in_order(large).samples_metadata()
+    assert table["sample_id"].to_list() == table["n"].to_list() == list(range(400_000))
+    assert table["text"].to_list() == [f"sample number {n}" for n in range(400_000)]
+    assert table["cache_id"].unique().to_list() == [0]
+
+
+def test_a_large_damaged_table_is_refused_by_its_checksum(tmp_path, large):
+    copy = shutil.copytree(large, tmp_path / "copy")
+    flip(copy / "metadata.arrow", (copy / "metadata.arrow").stat().st_size // 2)
+    with pytest.raises(errors.CorruptCacheError, match="checksum of the file"):
+        open_in_order(copy).samples_metadata()
 
 
 def test_nulls_are_nulls_in_every_type(tmp_path):

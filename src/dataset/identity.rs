@@ -1,11 +1,12 @@
 //! The identity columns of the samples metadata table. Most parts of it lie within one cache and are consecutive, so that
-//! their numbers are slices of two sequences which all such parts share.
+//! their cache numbers are slices of a sequence which such parts share, and their sample numbers too where caches are small.
 
 use arrow_buffer::ScalarBuffer;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
 use crate::error::{CacheError, Result};
+use crate::limits::METADATA_BATCH_ROWS;
 
 /// Cache and sample numbers of some rows.
 #[derive(Clone)]
@@ -16,66 +17,96 @@ pub struct Identity {
     pub sample_ids: ScalarBuffer<u64>,
 }
 
-/// Identities of the parts of a table.
-pub struct Identities(Vec<Identity>);
+/// Sample numbers up to here are made once for all parts: many small caches have the same.
+const SHARED_SAMPLES: usize = 4 * METADATA_BATCH_ROWS;
 
-impl Identities {
+/// Identities of the parts of a table.
+pub struct Identities<'a> {
+    caches: &'a Caches,
+    rows: &'a ActiveRows,
+    parts: Vec<Part>,
+    /// The numbers from 0 on.
+    shared_samples: ScalarBuffer<u64>,
+}
+
+/// What is known of a part beforehand.
+enum Part {
+    /// A run of samples of one cache.
+    Run {
+        cache_ids: ScalarBuffer<u64>,
+        first_sample: usize,
+        count: usize,
+    },
+    /// A first row and a number of rows.
+    Scattered(u64, usize),
+}
+
+impl<'a> Identities<'a> {
     /// Identities of `parts`, each a first row and a number of rows.
-    ///
-    /// # Errors
-    /// [`CacheError::OutOfRange`] for rows that are not active.
     pub fn new(
-        caches: &Caches,
-        rows: &ActiveRows,
-        parts: impl Iterator<Item = (u64, usize)> + Clone,
-    ) -> Result<Self> {
-        let within: Vec<Option<Within>> = parts
-            .clone()
-            .map(|part| Within::of(caches, rows, part))
-            .collect();
-        let last_sample = within
-            .iter()
-            .flatten()
-            .map(|part| part.first_sample + part.count)
-            .max()
-            .unwrap_or(0);
-        let all_samples: ScalarBuffer<u64> = (0..last_sample as u64).collect();
-        let mut cache_ids: (u64, ScalarBuffer<u64>) = (u64::MAX, ScalarBuffer::from(Vec::new()));
-        let mut identities = Vec::with_capacity(within.len());
-        for (part, within) in parts.zip(within) {
-            let Some(Within {
-                cache,
-                first_sample,
-                count,
-            }) = within
-            else {
-                identities.push(one_by_one(caches, rows, part)?);
-                continue;
+        caches: &'a Caches,
+        rows: &'a ActiveRows,
+        parts: impl Iterator<Item = (u64, usize)>,
+    ) -> Self {
+        let mut last_sample = 0;
+        let mut latest: (u64, ScalarBuffer<u64>) = (u64::MAX, ScalarBuffer::from(Vec::new()));
+        let parts = parts.map(|(first_row, count)| {
+            let Some(within) = Within::of(caches, rows, (first_row, count)) else {
+                return Part::Scattered(first_row, count);
             };
-            if cache_ids.0 != cache || cache_ids.1.len() < count {
-                cache_ids = (cache, ScalarBuffer::from(vec![cache; count]));
+            last_sample = last_sample.max(within.first_sample + count);
+            if latest.0 != within.cache || latest.1.len() < count {
+                latest = (within.cache, ScalarBuffer::from(vec![within.cache; count]));
             }
-            identities.push(Identity {
-                cache_ids: cache_ids.1.slice(0, count),
-                sample_ids: all_samples.slice(first_sample, count),
-            });
+            Part::Run {
+                cache_ids: latest.1.slice(0, count),
+                first_sample: within.first_sample,
+                count,
+            }
+        });
+        let parts = parts.collect();
+        Self {
+            caches,
+            rows,
+            parts,
+            shared_samples: numbers(0, last_sample.min(SHARED_SAMPLES)),
         }
-        Ok(Self(identities))
     }
 
     /// Identity of part number `part`.
-    pub fn get(&self, part: usize) -> Result<&Identity> {
-        self.0
-            .get(part)
-            .ok_or_else(|| CacheError::internal("a part of the table without identity"))
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] for rows that are not active.
+    pub fn get(&self, part: usize) -> Result<Identity> {
+        match self.parts.get(part) {
+            Some(Part::Run {
+                cache_ids,
+                first_sample,
+                count,
+            }) => Ok(Identity {
+                cache_ids: cache_ids.clone(),
+                sample_ids: if first_sample + count <= self.shared_samples.len() {
+                    self.shared_samples.slice(*first_sample, *count)
+                } else {
+                    numbers(*first_sample, first_sample + count)
+                },
+            }),
+            Some(Part::Scattered(first_row, count)) => {
+                one_by_one(self.caches, self.rows, (*first_row, *count))
+            }
+            None => Err(CacheError::internal("a part of the table without identity")),
+        }
     }
 }
 
-/// A part that is a run of samples of one cache.
+fn numbers(start: usize, end: usize) -> ScalarBuffer<u64> {
+    (start as u64..end as u64).collect()
+}
+
+/// Where a run of samples of one cache begins.
 struct Within {
     cache: u64,
     first_sample: usize,
-    count: usize,
 }
 
 impl Within {
@@ -90,7 +121,6 @@ impl Within {
         (first.sample + count as u64 <= len).then_some(Self {
             cache,
             first_sample,
-            count,
         })
     }
 }

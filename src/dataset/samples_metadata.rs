@@ -78,7 +78,7 @@ pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Ve
         caches,
         rows,
         parts.iter().map(|part| (part.first_row, part.count)),
-    )?;
+    );
     let places: Vec<usize> = (0..parts.len()).collect();
     try_map_on_threads(threads, &places, |place| {
         let part = parts
@@ -96,7 +96,7 @@ pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Ve
         };
         finish(
             &part.metadata(&input)?,
-            identities.get(*place)?,
+            &identities.get(*place)?,
             weight,
             &output,
         )

@@ -8,14 +8,15 @@ use arrow_array::RecordBatch;
 
 use super::dictionary::DictionarySlot;
 use super::file::{FileReader, Purpose};
-use super::folder::{Folder, Identity, file_len};
+use super::folder::{Folder, Identity};
 use super::pool::{FilePool, FileSlot};
-use super::verify::{RecordPlace, Verified, check_crc32c, check_sha256};
+use super::table;
+use super::verify::{RecordPlace, Verified};
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::format::manifest::{Manifest, ShardEntry};
-use crate::format::{metadata, names};
+use crate::format::names;
 use crate::limits::MANIFEST_BYTES_MAX;
 use crate::sync::{Mutex, lock};
 use crate::types::{Io, Verify};
@@ -318,25 +319,7 @@ impl Cache {
         if let Some(batches) = slot.as_ref() {
             return Ok(Arc::clone(batches));
         }
-        let path = self.path.join(names::METADATA);
-        let file = FileReader::open(&path, file_len(&path)?, self.io, Purpose::Table)?;
-        match self.manifest.metadata_crc32c {
-            Some(expected) => check_crc32c(&file, expected)?,
-            None => check_sha256(&file, self.manifest.metadata_sha256, &mut || Ok(()))?,
-        }
-        let batches = metadata::decode(
-            &file.into_buffer()?,
-            &self.manifest.metadata_schema,
-            self.len(),
-        )
-        .map_err(|found| {
-            CacheError::damaged(
-                &path,
-                "metadata table",
-                "what the manifest describes",
-                found,
-            )
-        })?;
+        let batches = table::read(&self.path, self.io, &self.manifest, self.len())?;
         let batches = Arc::new(batches);
         *slot = Some(Arc::clone(&batches));
         Ok(batches)

@@ -13,6 +13,7 @@ pub mod populate;
 pub mod prefetch;
 pub mod publish;
 pub mod slot;
+mod table;
 pub mod validate;
 pub mod verify;
 pub mod vfs;

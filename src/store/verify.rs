@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::file::FileReader;
 use crate::error::{CacheError, Result};
-use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
+use crate::format::checksum::{Crc32c, Sha256Digest, Sha256Hasher};
 use crate::format::manifest::CHECKSUM_BYTES;
 use crate::sync::{Mutex, OnceLock, lock};
 use crate::types::Verify;
@@ -144,23 +144,18 @@ pub fn check_sha256(
     ))
 }
 
-/// Compares a whole file with its CRC-32C.
+/// Compares the bytes of the whole file at `path` with their CRC-32C.
 ///
 /// # Errors
 /// [`CacheError::DamagedFile`] with both values.
-pub fn check_crc32c(file: &FileReader, expected: Crc32c) -> Result<()> {
-    let mut hasher = Crc32cHasher::default();
-    file.for_each_piece(|piece| {
-        hasher.update(piece);
-        Ok(())
-    })?;
-    let found = hasher.finish();
+pub fn check_crc32c(path: &Path, bytes: &[u8], expected: Crc32c) -> Result<()> {
+    let found = Crc32c::of(bytes);
     if found == expected {
         return Ok(());
     }
     let (expected, found) = (format!("crc32c {expected}"), format!("crc32c {found}"));
     Err(CacheError::damaged(
-        file.path(),
+        path,
         "checksum of the file",
         expected,
         found,

@@ -7,7 +7,7 @@ import warnings
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -386,8 +386,8 @@ class CachedDataset:
         return pl.DataFrame(
             {
                 "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
-                "cache_id": np.frombuffer(caches, _U64),
-                "sample_id": np.frombuffer(samples, _U64),
+                "cache_id": np.frombuffer(memoryview(caches), _U64),
+                "sample_id": np.frombuffer(memoryview(samples), _U64),
             }
         )
 
@@ -397,7 +397,8 @@ class CachedDataset:
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
-        return np.frombuffer(self._native.rows(epoch, start, stop), _U64)
+        # NumPy takes any buffer; a memory view between them would cost a small call a tenth of its time.
+        return np.frombuffer(cast("memoryview", self._native.rows(epoch, start, stop)), _U64)
 
     def generator(self, epoch: int, position: int) -> np.random.Generator:
         """Return a random generator that belongs to one position of an epoch.

@@ -119,9 +119,13 @@ class CorruptRecordError(InvalidCacheError):
 
 
 class SchemaMismatchError(InvalidCacheError):
-    """Caches opened together have different metadata: `column`, `path` against `first_path`."""
+    """Caches opened together have different metadata or payloads: `column` of `path` against that of `first_path`.
+
+    `subject` tells what the column is: a metadata column or a payload field.
+    """
 
     first_path: Path
+    subject: str
     column: str
     expected: str
     found: str

@@ -48,8 +48,8 @@ class CacheInput(NamedTuple):
 class CachedSample(NamedTuple):
     """One sample out of a cache. All parts are owned by the tuple."""
 
-    data: bytes
-    """The payload."""
+    data: Any
+    """The payload: `bytes`, or a dict of field name to NumPy array (`bytes` for fields of bytes) if it is typed."""
 
     metadata: dict[str, Any]
     """The sample's metadata, in name order."""

@@ -43,6 +43,7 @@ NAMES = [
     "WriterConfig",
     "ShardCompression",
     "WriterProfilerConfig",
+    "write_arrays",
     "write_cache",
     "CacheWriteSuccess",
     "CacheWriteError",
@@ -65,6 +66,7 @@ METHODS = [
     "order",
     "rows",
     "batches",
+    "gather",
     "filter",
     "select",
     "to_torch_iterable_dataset",
@@ -126,7 +128,7 @@ def test_defaults_are_the_documented_ones():
         "prefetch_size": 64,
         "num_threads": 4,
         "max_shard_bytes": 64 * 1024 * 1024,
-        "shard_compression": {"algo": "none", "ratio": 1.0},
+        "shard_compression": {"algo": "none", "ratio": 1.0, "level": 3, "dictionary_bytes": 0},
         "show_progress": True,
         "validate_cache": False,
         "profiler": {"enabled": False, "path": Path("dataset_rt_profile.json")},
@@ -143,6 +145,7 @@ def test_defaults_are_the_documented_ones():
         "validate_cache": False,
         "verify": "first",
         "io": "auto",
+        "populate_bytes": 1 << 30,
     }
 
 

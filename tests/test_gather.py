@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,9 +14,6 @@ import pytest
 from dataset_rt import CachedDataset, CacheInput, CacheWriteSuccess, ShardCompression, errors, write_cache
 from dataset_rt.values import Ragged
 from tests.support import numbered, reader, write, writer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMPRESSIONS = [
     ShardCompression(),
@@ -301,3 +299,29 @@ def test_payloads_are_an_arrow_column_of_large_binary(tmp_path: Path) -> None:
     batch = plain(tmp_path).gather([2, 1])
     assert batch.data.to_polars().to_list() == [b"payload 2", b"payload 1"]
     assert plain(tmp_path / "b").gather([]).data.to_polars().to_list() == []
+
+
+def test_verify_always_compares_records_of_every_gather(tmp_path: Path) -> None:
+    path = write(tmp_path, numbered(30))
+    dataset = CachedDataset([path], reader_config=reader(verify="always"))
+    assert len(dataset.gather(slice(None))) == 30
+    shard = next((path / "shards").iterdir())
+    with shard.open("r+b") as file:
+        file.seek(shard.stat().st_size - 1)
+        file.write(b"!")
+    assert len(dataset.gather(range(29))) == 29
+    with pytest.raises(errors.CorruptRecordError):
+        dataset.gather([29])
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_caches_of_published_releases_are_gathered_as_they_are_read(io: Any) -> None:
+    published = Path(__file__).parent / "data" / "published"
+    paths = sorted(path.parent for path in published.rglob("manifest.json"))
+    assert paths
+    for path in paths:
+        dataset = CachedDataset([path], reader_config=reader(io=io, shuffle=False))
+        samples = list(dataset)
+        batch = dataset.gather(slice(None, None, -1))
+        assert [bytes(payload) for payload in batch.data] == [sample.data for sample in reversed(samples)]
+        assert batch.metadata.rows() == [tuple(sample.metadata.values()) for sample in reversed(samples)]

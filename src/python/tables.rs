@@ -71,14 +71,17 @@ impl<'py> Tables<'py> {
     }
 }
 
+/// Rows, fields as buffers, further fields, and metadata.
+type Block<'py> = (
+    usize,
+    Vec<ArrayField<'py>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+);
+
 /// An `ArrayBlock`: fields as buffers, a frame of further fields, and one of metadata.
 fn arrays(item: &Bound<'_, PyAny>) -> Result<Feed, Fault> {
-    let (rows, fields, columns, metadata): (
-        usize,
-        Vec<ArrayField<'_>>,
-        Option<Bound<'_, PyAny>>,
-        Option<Bound<'_, PyAny>>,
-    ) = item.extract()?;
+    let (rows, fields, columns, metadata): Block<'_> = item.extract()?;
     let mut arrays = Vec::with_capacity(fields.len());
     for (name, dtype, shape, values, offsets) in fields {
         let Some(dtype) = Dtype::from_name(&dtype) else {

@@ -16,6 +16,24 @@ pub struct Tables {
     pub checksums: Option<Arc<FileReader>>,
 }
 
+impl Tables {
+    /// The tables of `cache`, open.
+    pub fn open(cache: &Cache) -> Result<Self> {
+        Ok(Self {
+            index: cache.index()?,
+            checksums: cache.checksums()?,
+        })
+    }
+
+    /// The files that a record in `shard` is compared with.
+    pub fn beside<'a>(
+        &'a self,
+        shard: &'a FileReader,
+    ) -> (&'a FileReader, Option<&'a FileReader>, &'a FileReader) {
+        (&self.index, self.checksums.as_deref(), shard)
+    }
+}
+
 /// Tables by cache number.
 #[derive(Debug)]
 pub struct TableFiles(Memory<u32, Tables>);
@@ -28,13 +46,7 @@ impl TableFiles {
 
     /// Index and checksums of cache number `number`.
     pub fn get(&mut self, number: u32, cache: &Cache) -> Result<&Tables> {
-        let open = || {
-            Ok(Tables {
-                index: cache.index()?,
-                checksums: cache.checksums()?,
-            })
-        };
-        self.0.get(number, number as usize, open)
+        self.0.get(number, number as usize, || Tables::open(cache))
     }
 }
 

@@ -6,6 +6,8 @@
 const LINE: usize = 64;
 /// Lines at the start after which the processor's own prefetcher has caught up.
 const FIRST_LINES: usize = 16;
+/// Bytes of which the first line is enough: the processor reaches the others while it waits for this one.
+const SHORT: usize = 1024;
 /// Bytes of a page, at whose end the processor's own prefetcher stops.
 const PAGE: usize = 4096;
 /// Lines of each further page.
@@ -17,6 +19,9 @@ const PAGES_MAX: usize = 16;
 /// nothing but time.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
+    if bytes.len() <= SHORT {
+        return line(bytes);
+    }
     bytes.chunks(LINE).take(FIRST_LINES).for_each(line);
     let first_page = PAGE - bytes.as_ptr() as usize % PAGE;
     let others = bytes.get(first_page..).unwrap_or_default();

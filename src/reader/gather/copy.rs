@@ -13,7 +13,7 @@ use crate::store::prefetch::prefetch;
 /// Bytes of records that are asked for ahead of the one being copied.
 const AHEAD_BYTES: usize = 8 << 10;
 /// Records that are asked for ahead at most, however small they are.
-const AHEAD_ROWS: usize = 32;
+const AHEAD_ROWS: usize = 16;
 
 /// Where the payloads of a gather come from.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
+use crate::reader::files::Tables;
 use crate::store::cache::Cache;
 use crate::store::file::FileReader;
 use crate::store::prefetch::prefetch;
@@ -47,8 +48,8 @@ impl Located {
 #[derive(Debug)]
 struct OpenTables {
     cache: Arc<Cache>,
-    index: Arc<FileReader>,
-    checksums: Option<Arc<FileReader>>,
+    /// Given up after each record where they take descriptors, of which a process has few.
+    files: Option<Tables>,
     /// Where each shard of the cache is.
     shards: Box<[ShardPlace]>,
 }
@@ -131,6 +132,8 @@ impl Files {
         let table = *self.by_cache.get(sample.cache as usize)?;
         let tables = self.tables.get(table as usize)?;
         let rows = tables
+            .files
+            .as_ref()?
             .index
             .memory()?
             .as_chunks::<{ ROW_BYTES as usize }>()
@@ -153,7 +156,8 @@ impl Files {
     fn prefetch_index(&self, sample: SampleRef) {
         let slot = self.by_cache.get(sample.cache as usize);
         let tables = slot.and_then(|slot| self.tables.get(*slot as usize));
-        let index = tables.and_then(|tables| tables.index.memory());
+        let files = tables.and_then(|tables| tables.files.as_ref());
+        let index = files.and_then(|files| files.index.memory());
         let start = (sample.sample as usize).saturating_mul(ROW_BYTES as usize);
         if let Some(row) = index.and_then(|index| index.get(start..start.saturating_add(1))) {
             prefetch(row);
@@ -171,8 +175,15 @@ impl Files {
                 });
             }
         };
-        let tables = self.tables(table)?;
-        let row = tables.cache.index_row(&tables.index, sample.sample)?;
+        let tables = self
+            .tables
+            .get_mut(table as usize)
+            .ok_or_else(|| CacheError::internal("a cache that was not opened"))?;
+        let files = match &mut tables.files {
+            Some(files) => files,
+            none => none.insert(Tables::open(&tables.cache)?),
+        };
+        let row = tables.cache.index_row(&files.index, sample.sample)?;
         let algorithm = tables.cache.algorithm(row.shard);
         let is_checked = tables.cache.is_checked(sample.sample, self.verify);
         let number = row.shard as usize;
@@ -214,8 +225,7 @@ impl Files {
             byte_len: shard.byte_len,
         });
         self.tables.push(OpenTables {
-            index: cache.index()?,
-            checksums: cache.checksums()?,
+            files: None,
             cache: Arc::clone(cache),
             shards: shards.collect(),
         });
@@ -246,16 +256,23 @@ impl Files {
 
     /// Copies a record out of its file and compares it with its checksum, so that the file need not stay open.
     fn hold(&mut self, table: u32, row: IndexRow, sample: u64) -> Result<usize> {
-        let tables = self
-            .tables
-            .get(table as usize)
-            .ok_or_else(|| CacheError::internal("a cache that was not opened"))?;
-        let file = tables.cache.shard(row.shard)?;
+        let tables = self.tables.get_mut(table as usize);
+        let Some(OpenTables {
+            cache,
+            files: slot @ Some(_),
+            ..
+        }) = tables
+        else {
+            return Err(CacheError::internal("a cache that was not opened"));
+        };
+        let file = cache.shard(row.shard)?;
         let record = file.view(row.offset, row.byte_len, &mut self.scratch)?;
-        let files = (&*tables.index, tables.checksums.as_deref(), &*file);
-        tables
-            .cache
-            .verify_record(files, row, sample, record, self.verify)?;
+        if let Some(tables) = slot {
+            cache.verify_record(tables.beside(&file), row, sample, record, self.verify)?;
+            if tables.index.holds_descriptor() {
+                *slot = None;
+            }
+        }
         let start = self.held.len();
         self.held.extend_from_slice(record);
         Ok(start)
@@ -297,15 +314,22 @@ impl Files {
             .ok_or_else(|| CacheError::internal("a located record lies outside its file"))?;
         if let (false, Some(shard)) = (at.is_checked, self.shards.get(at.shard as usize)) {
             let tables = self.tables(at.table)?;
-            let files = (&*tables.index, tables.checksums.as_deref(), &*shard.file);
+            let files = tables
+                .files
+                .as_ref()
+                .ok_or_else(|| CacheError::internal("a mapped cache without its tables"))?;
             let row = IndexRow {
                 shard: shard.number,
                 offset: at.start as u64,
                 byte_len: at.len as u64,
             };
-            tables
-                .cache
-                .verify_record(files, row, at.sample, record, self.verify)?;
+            tables.cache.verify_record(
+                files.beside(&shard.file),
+                row,
+                at.sample,
+                record,
+                self.verify,
+            )?;
         }
         Ok(record)
     }

@@ -65,7 +65,7 @@ def main() -> int:
         base = base / "quick" if arguments.quick else base
         base.mkdir(parents=True, exist_ok=True)
         driver = Driver(base, arguments.rounds, arguments.quick, say, frozenset(arguments.without))
-        results = driver.run(cases)
+        results = driver.run(cases, lambda result: print(report.case_table(result), flush=True))
         table, findings = tables.measured(chosen, base / "tables", min(arguments.rounds, 3), say)
         where = machine.described(base, load)
     findings = judged({result.case.name: result for result in results}) + findings
@@ -73,11 +73,11 @@ def main() -> int:
     minutes = (time.monotonic() - started) / 60
     where.append(f"* this run: {minutes:.0f} minutes, with what it prepared")
     say("done")
-    text = report.document(findings, results, table, "\n".join(where))
-    print(text)
+    print("\n".join([report.bars_table(findings), report.ahead(results), table, *where]))
     if arguments.record:
         (ROOT / "docs" / PICTURE).write_text(plot.svg(results), encoding="utf-8")
         picture = f"![Rates of all contenders in the main cases]({PICTURE})\n\n"
+        text = report.document(findings, results, table, "\n".join(where))
         introduction = report.INTRODUCTION.format(rounds=arguments.rounds)
         print(f"written: {document.record('peers', introduction + picture + text)}, docs/{PICTURE}")
     return 1 if any(finding.met is False for finding in findings) else 0

@@ -77,12 +77,13 @@ class Driver:
         self.pythons: dict[str, Path | str] = {}
         self.unwritten: dict[str, str] = {}
 
-    def run(self, cases: list[Case]) -> list[Result]:
-        """Measure all cases in order; a data set leaves memory when no case after it reads it."""
+    def run(self, cases: list[Case], show: Callable[[Result], None]) -> list[Result]:
+        """Measure all cases in order and show each; a data set leaves memory when no case after it reads it."""
         results = []
         for number, case in enumerate(cases):
             self.say(f"[{number + 1}/{len(cases)}] {case.title}")
             results.append(self.measure(case))
+            show(results[-1])
             if case.data and all(later.data != case.data for later in cases[number + 1 :]):
                 cold.evict(self.base / case.data)
         return results
@@ -132,6 +133,8 @@ class Driver:
             raise UnavailableError("left out")
         python = self.python(entry.environment)
         asked: dict[str, object] = {"action": entry.action, "data": str(data), **entry.options}
+        if self.quick and "batches" in asked:
+            asked["batches"] = 2000
         store = data.parent / "scratch"
         if entry.stored is not None:
             kind, form = entry.stored

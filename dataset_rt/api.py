@@ -4,6 +4,7 @@ from dataset_rt.adapters.torch import SizedTorchIterableDataset
 from dataset_rt.batch import CachedBatch
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
+from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
     CacheInput,
@@ -30,6 +31,7 @@ __all__ = [
     "CachedDataset",
     "CachedSample",
     "ReaderConfig",
+    "ReaderProfile",
     "ShardCompression",
     "SizedTorchIterableDataset",
     "WriterConfig",

@@ -17,6 +17,7 @@ from dataset_rt.batch import CachedBatch, generator
 from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.config import WriterConfig
 from dataset_rt.destinations import as_bytes, destinations
+from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
     CacheSourcesDatasetError,
@@ -277,7 +278,7 @@ class CachedDataset:
     def _batches_of_worker(self, batch_size: int, remainder: str, skip: int, step: int) -> native.BatchIterator:
         """Start the batches of this rank, all columns, after the first `skip`, and of these every `step`-th."""
         build = partial(CachedBatch, columns=self._columns)
-        return self._native.batches(build, batch_size, remainder, 1, None, skip, step)
+        return self._native.batches(build, batch_size, remainder, 1, None, skip, step, watched=False)
 
     @cached_property
     def _columns(self) -> Columns:
@@ -331,6 +332,25 @@ class CachedDataset:
         arrays = destinations(out, selected, len(numbers))
         parts = self._native.gather(numbers, selected.native, [as_bytes(array) for array in arrays])
         return CachedBatch(parts, selected, arrays)
+
+    def profile(self, *, reset: bool = False) -> ReaderProfile:
+        """Return where the time of this dataset's iterators and of `gather` went in this process.
+
+        Counting is always on. A view counts for itself, and so does every other process: a copy that was pickled or forked
+        begins at zero. `dataset[i]` is not counted.
+
+        Args:
+            reset: Whether the counters begin again after this call.
+
+        Returns:
+            The numbers since the dataset was opened or last reset; `print` shows them as a table.
+
+        Example:
+            >>> _ = dataset.gather([0, 1, 2])
+            >>> dataset.profile(reset=True).samples, dataset.profile().samples
+            (3, 0)
+        """
+        return ReaderProfile(**self._native.profile(reset))
 
     def filter(self, predicate: pl.Expr) -> CachedDataset:
         """Return a view of the rows for which a Polars expression over `samples_metadata()` holds.

@@ -20,6 +20,7 @@ __all__ = [
     "CacheLockedError",
     "CacheNotFoundError",
     "ConfigError",
+    "ConsumerStarvedWarning",
     "CorruptCacheError",
     "CorruptRecordError",
     "DatasetRTError",
@@ -235,3 +236,7 @@ class InterruptedReadError(DatasetRTError, RuntimeError):
 
 class InternalError(DatasetRTError, RuntimeError):
     """A defect of this package; please report it with the message."""
+
+
+class ConsumerStarvedWarning(UserWarning):
+    """A training loop waits for samples most of its time; said once for a dataset, see `CachedDataset.profile`."""

@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use super::Dataset;
 use super::caches::Caches;
 use super::metadata_rows::metadata_of;
+use super::profile::Timed;
 use super::recipe::Recipe;
 use super::select::rows_of;
 use crate::error::{CacheError, Result};
@@ -112,10 +113,15 @@ impl Dataset {
         &self,
         body: impl FnOnce(&mut Gatherer, &Crew) -> Result<T>,
     ) -> Result<(T, Arc<Caches>)> {
-        let caches = Arc::clone(&self.recipe()?.caches);
+        let state = self.state()?;
+        let (recipe, profile) = (Arc::clone(&state.recipe), Arc::clone(&state.profile));
+        drop(state);
+        let caches = Arc::clone(&recipe.caches);
         let crew = caches.crew(self.options.num_workers);
         let mut gatherer = caches.gatherer(self.options.verify, self.options.populate_bytes);
+        let timed = Timed::begin(&profile, &mut gatherer);
         let outcome = body(&mut gatherer, crew)?;
+        timed.end(&mut gatherer);
         caches.put_back(gatherer);
         Ok((outcome, caches))
     }

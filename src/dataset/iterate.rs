@@ -52,9 +52,10 @@ impl Dataset {
     /// # Errors
     /// [`CacheError::Limit`] after the last epoch number, or if the rows are too many to be weighted.
     pub fn samples(&self, options: SampleOptions) -> Result<Arc<Mutex<SampleStream>>> {
+        let profile = self.counters()?;
         let make = |recipe: &Arc<Recipe>, start| {
             let reader = self.reader_options(recipe.caches.io());
-            SampleStream::new(Arc::clone(recipe), reader, options, start)
+            SampleStream::new(Arc::clone(recipe), reader, options, start, &profile)
         };
         self.begin(1, make, Latest::Samples)
     }
@@ -69,9 +70,11 @@ impl Dataset {
         options: BatchOptions,
         selection: Selection,
     ) -> Result<Arc<Mutex<BatchStream>>> {
+        let profile = self.counters()?;
         let make = |recipe: &Arc<Recipe>, start| {
             let reader = self.reader_options(recipe.caches.io());
-            BatchStream::new(Arc::clone(recipe), reader, options, selection, start)
+            let recipe = Arc::clone(recipe);
+            BatchStream::new(recipe, reader, options, selection, start, &profile)
         };
         self.begin(options.epochs.unwrap_or(1), make, Latest::Batches)
     }

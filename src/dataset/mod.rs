@@ -3,6 +3,7 @@
 mod access;
 mod active;
 mod caches;
+mod consumer;
 mod fingerprint;
 mod gather;
 mod identity;
@@ -12,6 +13,7 @@ mod metadata_rows;
 mod open;
 mod options;
 mod plan;
+mod profile;
 mod recipe;
 mod resume;
 mod rows;
@@ -105,6 +107,7 @@ impl Dataset {
             recipe,
             next: Cursor::default(),
             latest: None,
+            profile: Arc::default(),
         };
         Self {
             options,

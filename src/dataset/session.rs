@@ -8,6 +8,7 @@ use super::recipe::Recipe;
 use super::state::Cursor;
 use super::stream::{BatchStream, SampleStream};
 use crate::error::{CacheError, Result};
+use crate::reader::Profile;
 use crate::sync::{Mutex, MutexGuard, TryLockError, lock, yield_now};
 
 /// What the threads that share a dataset change.
@@ -19,6 +20,8 @@ pub(super) struct State {
     pub(super) next: Cursor,
     /// The last iterator, whose progress is the dataset's.
     pub(super) latest: Option<Latest>,
+    /// Where the time goes in this process.
+    pub(super) profile: Arc<Profile>,
 }
 
 /// An iterator that a dataset was asked for.
@@ -55,6 +58,7 @@ impl Dataset {
             // What the parent's recipe locks may stay locked for ever here, so it is left alone rather than dropped.
             std::mem::forget(std::mem::replace(&mut state.recipe, Arc::new(recipe)));
             std::mem::forget(state.latest.take());
+            state.profile = Arc::default();
             state.process = process;
         }
         Ok(state)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::consumer::Consumer;
 use super::gather::Batch;
 use super::plan::{Path, Share};
 use super::recipe::Recipe;
@@ -9,7 +10,8 @@ use super::state::{Cursor, SavedState};
 use super::steps::{BatchOptions, Runs, Step, Steps};
 use crate::error::{CacheError, Result};
 use crate::reader::{
-    BatchReader, Chunk, LoadedBatch, ReaderOptions, Sample, SampleReader, Selection,
+    BatchReader, Chunk, Delivered, LoadedBatch, Profile, ReaderOptions, Sample, SampleReader,
+    Selection,
 };
 use crate::sampling::position::{Remainder, Split};
 
@@ -106,6 +108,9 @@ pub struct SampleStream {
     reader: Option<SampleReader>,
     chunk: Chunk,
     place: usize,
+    /// Samples of the chunk that were counted as delivered.
+    counted: usize,
+    consumer: Consumer,
 }
 
 impl SampleStream {
@@ -115,13 +120,14 @@ impl SampleStream {
         reader_options: ReaderOptions,
         options: SampleOptions,
         start: Cursor,
+        profile: &Arc<Profile>,
     ) -> Result<Self> {
         super::steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
         options.share.check()?;
         let order = recipe.epoch(start.epoch)?;
         let (path, count) = options.path(order.len(), start.position)?;
         let plan = Arc::new(recipe.plan(order, path));
-        let reader = SampleReader::start(plan, recipe.caches.list(), reader_options)?;
+        let reader = SampleReader::start(plan, recipe.caches.list(), reader_options, profile)?;
         Ok(Self {
             recipe,
             reader_options,
@@ -134,6 +140,8 @@ impl SampleStream {
             reader: Some(reader),
             chunk: Chunk::default(),
             place: 0,
+            counted: 0,
+            consumer: Consumer::new(Arc::clone(profile)),
         })
     }
 
@@ -158,14 +166,19 @@ impl SampleStream {
         if !self.is_drained() {
             return Ok(Loaded::More);
         }
+        self.count();
         let Some(reader) = &mut self.reader else {
             return Ok(Loaded::Ended);
         };
+        let asked = self.consumer.asks();
         if !self.chunk.is_empty() {
             reader.recycle(std::mem::take(&mut self.chunk));
-            self.place = 0;
+            (self.place, self.counted) = (0, 0);
         }
-        match reader.next_chunk(&mut || Err(CacheError::Interrupted)) {
+        let next = reader.next_chunk(&mut || Err(CacheError::Interrupted));
+        self.consumer
+            .is_answered(asked, matches!(next, Ok(Some(_))));
+        match next {
             Ok(Some(chunk)) => {
                 self.chunk = chunk;
                 Ok(Loaded::More)
@@ -232,14 +245,47 @@ impl SampleStream {
     pub fn resumed(&self, saved: &SavedState, ignore: &[String]) -> Result<Self> {
         let start = self.recipe.resume(saved, ignore)?;
         let recipe = Arc::clone(&self.recipe);
-        Self::new(recipe, self.reader_options, self.options, start)
+        let profile = self.consumer.profile();
+        Self::new(recipe, self.reader_options, self.options, start, profile)
+    }
+
+    /// Where the time goes.
+    pub fn profile(&self) -> &Arc<Profile> {
+        self.consumer.profile()
+    }
+
+    /// Tells the profile what was taken since it was last told.
+    pub fn count(&mut self) {
+        let taken = self.counted..self.place;
+        if taken.is_empty() {
+            return;
+        }
+        let payload_bytes = if taken == (0..self.chunk.len()) {
+            self.chunk.payload_bytes()
+        } else {
+            let samples = taken.clone().filter_map(|place| self.chunk.get(place));
+            samples.map(|sample| sample.payload.len()).sum()
+        };
+        self.counted = self.place;
+        self.consumer.takes(Delivered {
+            samples: taken.len() as u64,
+            payload_bytes: payload_bytes as u64,
+            ..Delivered::default()
+        });
     }
 
     /// Stops the threads; nothing more is delivered.
     pub fn close(&mut self) {
+        self.count();
         self.reader = None;
         self.chunk = Chunk::default();
-        self.place = 0;
+        (self.place, self.counted) = (0, 0);
+    }
+}
+
+impl Drop for SampleStream {
+    fn drop(&mut self) {
+        self.count();
     }
 }
 
@@ -255,6 +301,7 @@ pub struct BatchStream {
     /// Epoch after the last one to deliver, if there is a last one.
     end: Option<u64>,
     reader: Option<BatchReader>,
+    consumer: Consumer,
 }
 
 impl BatchStream {
@@ -265,6 +312,7 @@ impl BatchStream {
         options: BatchOptions,
         selection: Selection,
         start: Cursor,
+        profile: &Arc<Profile>,
     ) -> Result<Self> {
         let steps = Steps::new(Arc::clone(&recipe), options, start)?;
         let runs = Box::new(Runs::new(steps.clone()));
@@ -278,6 +326,7 @@ impl BatchStream {
             caches,
             reader,
             gatherer,
+            profile,
         )?;
         Ok(Self {
             recipe,
@@ -290,6 +339,7 @@ impl BatchStream {
                 .epochs
                 .map(|epochs| u64::from(start.epoch).saturating_add(epochs)),
             reader: Some(started),
+            consumer: Consumer::new(Arc::clone(profile)),
         })
     }
 
@@ -301,7 +351,11 @@ impl BatchStream {
         let Some(reader) = &mut self.reader else {
             return Ok(Polled::Ended);
         };
-        let outcome = match reader.next_batch(&mut || Err(CacheError::Interrupted)) {
+        let asked = self.consumer.asks();
+        let next = reader.next_batch(&mut || Err(CacheError::Interrupted));
+        self.consumer
+            .is_answered(asked, matches!(next, Ok(Some(_))));
+        let outcome = match next {
             Err(CacheError::Interrupted) => return Ok(Polled::Waiting),
             Ok(loaded) => self
                 .steps
@@ -315,7 +369,17 @@ impl BatchStream {
             Err(error) => Err(error),
         };
         match &outcome {
-            Ok(Polled::Batch(step, _)) => self.cursor = step.after,
+            Ok(Polled::Batch(step, batch)) => {
+                self.cursor = step.after;
+                let columns = batch.columns.iter();
+                let bytes: usize = columns.map(|column| column.extent.byte_len).sum();
+                self.consumer.takes(Delivered {
+                    samples: batch.samples.len() as u64,
+                    batches: 1,
+                    payload_bytes: bytes as u64,
+                    ..Delivered::default()
+                });
+            }
             _ => self.close(),
         }
         outcome
@@ -381,7 +445,13 @@ impl BatchStream {
             options,
             self.selection.clone(),
             start,
+            self.consumer.profile(),
         )
+    }
+
+    /// Where the time goes.
+    pub fn profile(&self) -> &Arc<Profile> {
+        self.consumer.profile()
     }
 
     /// What decides the order of these batches.

@@ -7,9 +7,11 @@ use pyo3::prelude::*;
 use super::batch::{NativeBatch, Place};
 use super::errors::to_pyerr;
 use super::fork::Home;
+use super::profile;
 use super::state;
-use crate::dataset::{BatchStream, Polled};
+use crate::dataset::{Batch, BatchStream, Polled};
 use crate::error::CacheError;
+use crate::reader::Snapshot;
 use crate::sync::{Mutex, lock};
 
 /// Batches of one rank, in order. Threads may share it: each batch goes to one of them.
@@ -21,16 +23,28 @@ pub struct BatchIterator {
     /// Why it ended early: raised again rather than mistaken for the last batch.
     failure: Mutex<Option<PyErr>>,
     home: Home,
+    /// Whether its consumer is warned if it starves.
+    is_watched: bool,
+}
+
+/// What asking for a batch came to.
+enum Next {
+    Batch(Batch, Place),
+    /// Nothing was asked for yet: the consumer is to be warned first, so that no batch is lost if the warning is an error.
+    Starving(Snapshot),
+    Waiting,
+    Ended,
 }
 
 impl BatchIterator {
     /// An iterator over what `stream` delivers, each batch as `build` makes it of a [`NativeBatch`].
-    pub fn new(stream: Arc<Mutex<BatchStream>>, build: Py<PyAny>) -> Self {
+    pub fn new(stream: Arc<Mutex<BatchStream>>, build: Py<PyAny>, is_watched: bool) -> Self {
         Self {
             stream,
             build,
             failure: Mutex::default(),
             home: Home::here(),
+            is_watched,
         }
     }
 
@@ -53,25 +67,29 @@ impl BatchIterator {
             return Err(failure.clone_ref(py));
         }
         loop {
-            let polled = py.detach(|| {
+            let polled: Result<_, CacheError> = py.detach(|| {
                 let mut stream = lock(&self.stream);
+                if self.is_watched && stream.profile().is_newly_starving() {
+                    return Ok(Next::Starving(stream.profile().snapshot()));
+                }
                 match stream.poll()? {
                     Polled::Batch(step, batch) => {
                         let recipe = Arc::clone(stream.recipe());
-                        Ok(Some((batch, Place { step, recipe })))
+                        Ok(Next::Batch(batch, Place { step, recipe }))
                     }
-                    Polled::Waiting => Err(CacheError::Interrupted),
-                    Polled::Ended => Ok(None),
+                    Polled::Waiting => Ok(Next::Waiting),
+                    Polled::Ended => Ok(Next::Ended),
                 }
             });
             match polled {
-                Ok(Some((batch, place))) => {
+                Ok(Next::Batch(batch, place)) => {
                     let parts = NativeBatch::new(batch, Some(place));
                     return self.build.bind(py).call1((parts,)).map(Some);
                 }
-                Ok(None) => return Ok(None),
+                Ok(Next::Ended) => return Ok(None),
+                Ok(Next::Starving(snapshot)) => profile::warn_starving(py, &snapshot)?,
                 // A signal handler may want the state, so nothing is held while signals are looked for.
-                Err(CacheError::Interrupted) => py.check_signals()?,
+                Ok(Next::Waiting) => py.check_signals()?,
                 Err(error) => {
                     let failure = to_pyerr(error);
                     *lock(&self.failure) = Some(failure.clone_ref(py));

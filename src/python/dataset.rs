@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::arrow::{ArrowTable, import};
 use super::batch::NativeBatch;
@@ -13,6 +14,7 @@ use super::buffer::NativeArray;
 use super::errors::to_pyerr;
 use super::gather::gather;
 use super::iterator::SampleIterator;
+use super::profile;
 use super::sample::SampleBuilder;
 use super::signals::detached;
 use super::{options, state};
@@ -35,10 +37,16 @@ pub struct CachedDataset {
 }
 
 impl CachedDataset {
-    fn start_samples(&self, py: Python<'_>, options: SampleOptions) -> PyResult<SampleIterator> {
+    fn start_samples(
+        &self,
+        py: Python<'_>,
+        options: SampleOptions,
+        is_watched: bool,
+    ) -> PyResult<SampleIterator> {
         let stream = py.detach(|| self.inner.samples(options));
         let stream = stream.map_err(to_pyerr)?;
-        Ok(SampleIterator::new(stream, Arc::clone(&self.builder)))
+        let builder = Arc::clone(&self.builder);
+        Ok(SampleIterator::new(stream, builder, is_watched))
     }
 
     fn wrap(py: Python<'_>, inner: Dataset) -> PyResult<Self> {
@@ -85,7 +93,7 @@ impl CachedDataset {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<SampleIterator> {
-        self.start_samples(py, SampleOptions::plain(self.inner.ranks()))
+        self.start_samples(py, SampleOptions::plain(self.inner.ranks()), true)
     }
 
     /// Samples of this rank, taken in blocks: those after the first `skip`, and of these every `step`-th.
@@ -103,11 +111,12 @@ impl CachedDataset {
             share: Share { skip, step },
             ranks: self.inner.ranks(),
         };
-        self.start_samples(py, options)
+        self.start_samples(py, options, false)
     }
 
     /// Batches of this rank, each made by `build` of its native parts: those after the first `skip`, and of these every `step`-th; `epochs=None` never ends.
-    #[pyo3(signature = (build, batch_size, remainder, epochs, fields = None, skip = 0, step = 1))]
+    /// Of watched ones a consumer that starves is warned.
+    #[pyo3(signature = (build, batch_size, remainder, epochs, fields = None, skip = 0, step = 1, watched = true))]
     #[expect(clippy::too_many_arguments, reason = "Python names most of them")]
     fn batches(
         &self,
@@ -119,6 +128,7 @@ impl CachedDataset {
         fields: Option<Vec<String>>,
         skip: u64,
         step: u64,
+        watched: bool,
     ) -> PyResult<BatchIterator> {
         let Ranks { rank, world_size } = self.inner.ranks();
         let options = BatchOptions {
@@ -135,7 +145,7 @@ impl CachedDataset {
         let stream = py
             .detach(|| self.inner.batches(options, selection))
             .map_err(to_pyerr)?;
-        Ok(BatchIterator::new(stream, build))
+        Ok(BatchIterator::new(stream, build, watched))
     }
 
     /// Samples of rows, given as a contiguous array of i64 or u64, into new memory or into `out`, one writable buffer per
@@ -201,6 +211,19 @@ impl CachedDataset {
             .get(0)
             .ok_or_else(|| to_pyerr(CacheError::internal("a row without a sample")))?;
         self.builder.build(py, sample)
+    }
+
+    /// The counters of this dataset in this process by name, times in seconds; `reset` begins them again.
+    fn profile<'py>(&self, py: Python<'py>, reset: bool) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = py.detach(|| self.inner.profile(reset)).map_err(to_pyerr)?;
+        profile::to_dict(py, &snapshot)
+    }
+
+    /// Counts as if a consumer had waited and worked for so many nanoseconds, for tests.
+    fn pretend_consumer(&self, waited: u64, worked: u64, batches: u64) -> PyResult<()> {
+        self.inner
+            .pretend_consumer(waited, worked, batches)
+            .map_err(to_pyerr)
     }
 
     fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {

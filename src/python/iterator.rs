@@ -7,6 +7,7 @@ use pyo3::sync::MutexExt;
 
 use super::errors::to_pyerr;
 use super::fork::Home;
+use super::profile;
 use super::sample::SampleBuilder;
 use super::state;
 use crate::dataset::{Loaded, SampleStream};
@@ -20,16 +21,23 @@ pub struct SampleIterator {
     /// Why it ended early: raised again rather than mistaken for the end of the epoch.
     failure: Mutex<Option<PyErr>>,
     home: Home,
+    /// Whether its consumer is warned if it starves.
+    is_watched: bool,
 }
 
 impl SampleIterator {
     /// An iterator over what `stream` delivers.
-    pub fn new(stream: Arc<Mutex<SampleStream>>, builder: Arc<SampleBuilder>) -> Self {
+    pub fn new(
+        stream: Arc<Mutex<SampleStream>>,
+        builder: Arc<SampleBuilder>,
+        is_watched: bool,
+    ) -> Self {
         Self {
             builder,
             stream,
             failure: Mutex::default(),
             home: Home::here(),
+            is_watched,
         }
     }
 
@@ -57,6 +65,12 @@ impl SampleIterator {
                 return Err(failure.clone_ref(py));
             }
             self.home.check()?;
+            if self.is_watched && stream.profile().is_newly_starving() {
+                let snapshot = stream.profile().snapshot();
+                drop(stream);
+                profile::warn_starving(py, &snapshot)?;
+                continue;
+            }
             let live = &mut *stream;
             let loaded = py.detach(|| live.poll());
             // A signal handler may want the state, so nothing is held while signals are looked for.

@@ -14,6 +14,7 @@ mod ingest;
 mod iterator;
 mod options;
 mod payload;
+mod profile;
 mod sample;
 mod signals;
 mod source;

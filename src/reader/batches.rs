@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ReaderOptions;
 use super::gather::{Column, Gatherer, Selection};
+use super::laps::Laps;
 use super::pipeline::{Load, Pipeline, Run};
+use super::profile::Profile;
 use crate::error::{CacheError, Result};
 use crate::limits::{BATCH_BYTES_AHEAD_MAX, RUNS_MAX};
 use crate::store::cache::Cache;
@@ -51,12 +53,17 @@ impl Load for BatchLoader {
         loaded.samples = samples;
         Ok(Vec::new())
     }
+
+    fn laps(&mut self) -> &mut Laps {
+        self.gatherer.laps()
+    }
 }
 
 impl BatchReader {
     /// Starts loading `runs`, one batch of up to `batch_size` samples each, with a gatherer from `gatherer` per worker. At
     /// most `prefetch_size` samples are in flight, but always one batch more than there are workers; and no more than
-    /// [`BATCH_BYTES_AHEAD_MAX`] bytes by the mean sample of the caches, but always one batch.
+    /// [`BATCH_BYTES_AHEAD_MAX`] bytes by the mean sample of the caches, but always one batch. `profile` learns where the
+    /// time goes.
     ///
     /// # Errors
     /// [`CacheError::Option`] for an option outside its range.
@@ -67,6 +74,7 @@ impl BatchReader {
         caches: &[Arc<Cache>],
         options: ReaderOptions,
         gatherer: impl Fn() -> Gatherer,
+        profile: &Arc<Profile>,
     ) -> Result<Self> {
         options.check()?;
         let by_samples = (options.prefetch_size / batch_size.max(1))
@@ -84,7 +92,7 @@ impl BatchReader {
         };
         let mut reader = Self {
             runs,
-            pipeline: Pipeline::start(options.num_workers.min(depth), depth, loader)?,
+            pipeline: Pipeline::start(options.num_workers.min(depth), depth, loader, profile)?,
         };
         reader.schedule()?;
         Ok(reader)

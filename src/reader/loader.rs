@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::chunk::Chunk;
 use super::files::{ShardFiles, TableFiles};
+use super::laps::{Laps, Spent};
 use super::pipeline::Load;
+use super::profile::Stage;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Decoder, payload_len, plain};
 use crate::format::envelope;
@@ -17,6 +20,8 @@ use crate::types::{Io, SampleRef, Verify};
 /// Plain payloads up to this length are copied beside each other, in bytes; the consumer reads them faster there than
 /// all over the file.
 const COPY_MAX: usize = 4096;
+/// Of so many samples one is timed.
+const TIMED_EVERY: u32 = 64;
 
 /// Loads samples of open caches into chunks. Each thread has its own.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct Loader {
     extents: Vec<u64>,
     places: Vec<FieldPlace>,
     decoder: Decoder,
+    laps: Laps,
+    sampled: Sampled,
 }
 
 impl Loader {
@@ -46,6 +53,8 @@ impl Loader {
             extents: Vec::new(),
             places: Vec::new(),
             decoder: Decoder::default(),
+            laps: Laps::default(),
+            sampled: Sampled::default(),
         }
     }
 
@@ -64,6 +73,7 @@ impl Loader {
     /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] naming file, sample and byte for whatever cannot be
     /// trusted; [`CacheError::Io`] if reading fails.
     pub fn append(&mut self, sample: SampleRef, chunk: &mut Chunk) -> Result<()> {
+        self.sampled.begin();
         let position = sample.cache as usize;
         let cache = self.caches.get(position).ok_or(CacheError::OutOfRange {
             index: i128::from(sample.cache),
@@ -73,8 +83,10 @@ impl Loader {
         let row = cache.index_row(&tables.index, sample.sample)?;
         let shard = self.shards.get(sample.cache, cache, row.shard)?;
         let record = shard.view(row.offset, row.byte_len, &mut self.scratch)?;
+        self.sampled.lap(Stage::Locate);
         let files = (&*tables.index, tables.checksums.as_deref(), &**shard);
         cache.verify_record(files, row, sample.sample, record, self.verify)?;
+        self.sampled.lap(Stage::Verify);
 
         let fault = |found: String| CacheError::DamagedRecord {
             path: shard.path().to_path_buf(),
@@ -107,6 +119,10 @@ impl Loader {
                 chunk.hold(|out| decoder.append(algorithm, dictionary, stored, out))
             }
         };
+        self.sampled.lap(match plain(algorithm, stored) {
+            Some(_) => Stage::Copy,
+            None => Stage::Decode,
+        });
         let completed = held.and_then(|payload| {
             if let Some(fields) = &cache.manifest().payload {
                 let bytes = chunk.bytes_of(payload).unwrap_or_default();
@@ -115,6 +131,7 @@ impl Loader {
             chunk.rows().push(schema, json)?;
             Ok(payload)
         });
+        self.sampled.lap(Stage::Decode);
         match completed {
             Ok(payload) => {
                 chunk.push(sample, payload);
@@ -143,6 +160,41 @@ impl Load for Loader {
             }
             self.append(*sample, chunk)?;
         }
+        let time = self.laps.read();
+        self.laps.add_by(time, &self.sampled.spent);
         Ok(samples)
+    }
+
+    fn laps(&mut self) -> &mut Laps {
+        &mut self.laps
+    }
+}
+
+/// Times of some samples, from which those of all are told.
+#[derive(Debug, Default)]
+struct Sampled {
+    /// Samples before the next one that is timed.
+    left: u32,
+    /// When the last stage of a sample that is timed ended.
+    last: Option<Instant>,
+    spent: Spent,
+}
+
+impl Sampled {
+    #[inline]
+    fn begin(&mut self) {
+        match self.left.checked_sub(1) {
+            Some(left) => (self.left, self.last) = (left, None),
+            None => (self.left, self.last) = (TIMED_EVERY - 1, Some(Instant::now())),
+        }
+    }
+
+    #[inline]
+    fn lap(&mut self, stage: Stage) {
+        if let Some(last) = &mut self.last {
+            let now = Instant::now();
+            self.spent.add(stage, now.saturating_duration_since(*last));
+            *last = now;
+        }
     }
 }

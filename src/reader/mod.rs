@@ -6,17 +6,22 @@ mod batches;
 mod chunk;
 mod files;
 mod gather;
+mod laps;
 mod loader;
 mod options;
 mod pipeline;
+mod processor;
+mod profile;
 mod samples;
 
 pub use batches::{BatchReader, Loaded as LoadedBatch};
 pub use chunk::{Chunk, Sample};
-pub use gather::{Column, Extent, Gatherer, Measured, Selection};
+pub use gather::{Column, Extent, Filled, Gatherer, Measured, Selection};
 pub use loader::Loader;
 pub use options::ReaderOptions;
 pub use pipeline::Run;
+pub use processor::Window;
+pub use profile::{Delivered, Profile, Snapshot};
 pub use samples::SampleReader;
 
 use crate::error::Result;

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Plan;
+use super::laps::Laps;
+use super::processor::Window;
+use super::profile::{Profile, Stage};
 use crate::error::{CacheError, Result};
 use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, spawn};
 use crate::types::SampleRef;
@@ -51,6 +54,9 @@ pub trait Load {
         loaded: &mut Self::Loaded,
         stop: &AtomicBool,
     ) -> Result<Vec<SampleRef>>;
+
+    /// The clock that tells where the time of loading went.
+    fn laps(&mut self) -> &mut Laps;
 }
 
 struct Task<T> {
@@ -88,7 +94,8 @@ pub struct Pipeline<T> {
 }
 
 impl<T: Default + Send + 'static> Pipeline<T> {
-    /// Starts `workers` threads, each with a loader of its own, for at most `capacity` runs at a time.
+    /// Starts `workers` threads, each with a loader of its own, for at most `capacity` runs at a time. They tell `profile`
+    /// where their time goes.
     ///
     /// # Errors
     /// [`CacheError::Internal`] if the system has no thread left.
@@ -96,6 +103,7 @@ impl<T: Default + Send + 'static> Pipeline<T> {
         workers: usize,
         capacity: usize,
         loader: impl Fn() -> L,
+        profile: &Arc<Profile>,
     ) -> Result<Self> {
         let (tasks, task_queue) = bounded::<Task<T>>(capacity);
         let (answer_queue, answers) = bounded::<Answer<T>>(capacity);
@@ -110,6 +118,7 @@ impl<T: Default + Send + 'static> Pipeline<T> {
                 loader: loader(),
                 stop: Arc::clone(&stop),
                 samples: Vec::new(),
+                profile: Arc::clone(profile),
             };
             let (tasks, answers) = (task_queue.clone(), answer_queue.clone());
             queues
@@ -237,11 +246,25 @@ struct Worker<L> {
     loader: L,
     stop: Arc<AtomicBool>,
     samples: Vec<SampleRef>,
+    profile: Arc<Profile>,
 }
 
 impl<L: Load> Worker<L> {
     fn run(mut self, tasks: &Receiver<Task<L::Loaded>>, answers: &Sender<Answer<L::Loaded>>) {
+        let mut window = Window::begin();
+        self.loader.laps().start();
+        self.serve(tasks, answers, &mut window);
+        self.report(&mut window);
+    }
+
+    fn serve(
+        &mut self,
+        tasks: &Receiver<Task<L::Loaded>>,
+        answers: &Sender<Answer<L::Loaded>>,
+        window: &mut Window,
+    ) {
         while let Ok(task) = tasks.recv() {
+            self.loader.laps().lap(Stage::Room);
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -258,12 +281,21 @@ impl<L: Load> Worker<L> {
             if answers.send(Answer { number, outcome }).is_err() {
                 return;
             }
+            if self.loader.laps().is_due() {
+                self.report(window);
+            }
         }
+    }
+
+    fn report(&mut self, window: &mut Window) {
+        let spent = self.loader.laps().take();
+        self.profile.add(&spent, window.turn(spent.busy()));
     }
 
     fn load(&mut self, run: &Run, loaded: &mut L::Loaded) -> Result<()> {
         let mut samples = std::mem::take(&mut self.samples);
         run.plan.fill(run.start, run.count, &mut samples)?;
+        self.loader.laps().lap(Stage::Plan);
         self.samples = self.loader.load(samples, loaded, &self.stop)?;
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::chunk::Chunk;
 use super::loader::Loader;
 use super::pipeline::{Pipeline, Run};
+use super::profile::Profile;
 use super::{Plan, ReaderOptions};
 use crate::error::{CacheError, Result};
 use crate::limits::{CHUNK_BYTES_TARGET, CHUNK_SAMPLES_MAX, RUNS_MAX};
@@ -27,7 +28,7 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    /// Starts reading `plan` from its first position.
+    /// Starts reading `plan` from its first position. `profile` learns where the time goes.
     ///
     /// # Errors
     /// [`CacheError::Option`] for an option outside its range.
@@ -35,6 +36,7 @@ impl SampleReader {
         plan: Arc<dyn Plan>,
         caches: &Arc<[Arc<Cache>]>,
         options: ReaderOptions,
+        profile: &Arc<Profile>,
     ) -> Result<Self> {
         options.check()?;
         let workers = usize::try_from(plan.len())
@@ -49,7 +51,7 @@ impl SampleReader {
             held: 0,
             in_flight: 0,
             run_len: 1,
-            pipeline: Pipeline::start(workers, runs(options.prefetch_size), loader)?,
+            pipeline: Pipeline::start(workers, runs(options.prefetch_size), loader, profile)?,
             failure: None,
         };
         reader.schedule()?;

@@ -323,7 +323,9 @@ fn a_reader_that_is_dropped_closed_or_finished_leaves_no_thread_behind() {
                     before,
                 });
                 let options = reader_options(io, 8, 1000);
-                let mut reader = SampleReader::start(Arc::clone(&plan), &caches, options).unwrap();
+                let mut reader =
+                    SampleReader::start(Arc::clone(&plan), &caches, options, &Arc::default())
+                        .unwrap();
                 assert!(Arc::strong_count(&caches) > 1);
                 for _ in 0..taken {
                     if reader.next_chunk(&mut || Ok(())).unwrap().is_none() {
@@ -406,7 +408,13 @@ fn a_panic_in_a_worker_is_an_error_in_its_place_and_no_hang() {
         len: 500,
         before,
     });
-    let mut reader = SampleReader::start(plan, &caches, reader_options(Io::Mmap, 2, 4)).unwrap();
+    let mut reader = SampleReader::start(
+        plan,
+        &caches,
+        reader_options(Io::Mmap, 2, 4),
+        &Arc::default(),
+    )
+    .unwrap();
     let (delivered, error) = returns("reading", move || {
         let mut delivered = 0;
         loop {
@@ -434,7 +442,13 @@ fn an_interrupt_ends_the_wait_and_loses_no_sample() {
         len: 9,
         before,
     });
-    let mut reader = SampleReader::start(plan, &caches, reader_options(Io::Mmap, 1, 1)).unwrap();
+    let mut reader = SampleReader::start(
+        plan,
+        &caches,
+        reader_options(Io::Mmap, 1, 1),
+        &Arc::default(),
+    )
+    .unwrap();
     let (mut position, mut calls) = (0, 0);
     while position < 9 {
         let waited = reader.next_chunk(&mut || {
@@ -480,7 +494,7 @@ fn samples_asked_for_and_not_handed_out_never_exceed_the_window() {
             before,
         });
         let options = reader_options(Io::Pread, workers, window);
-        let mut reader = SampleReader::start(plan, &caches, options).unwrap();
+        let mut reader = SampleReader::start(plan, &caches, options, &Arc::default()).unwrap();
         // Before anything is taken, the whole window is asked for.
         let first: usize = returns("filling the window", move || {
             std::iter::from_fn(|| asked.recv().ok())

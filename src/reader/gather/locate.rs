@@ -334,6 +334,13 @@ impl Files {
         Ok(record)
     }
 
+    /// Whether copying a record compared it with a checksum of its own.
+    pub fn is_compared(&self, at: &Located) -> bool {
+        let tables = self.tables.get(at.table as usize);
+        !at.is_checked
+            && tables.is_some_and(|tables| tables.cache.manifest().record_checksums.is_some())
+    }
+
     /// What the payload of a record may have been compressed with.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod cold;
 mod copy;
 mod locate;
 mod selection;
+mod share;
 mod target;
 
 use std::sync::Arc;
@@ -15,9 +16,12 @@ use self::cold::Cold;
 use self::copy::{Scratch, Source, copy, restored_len, stored};
 use self::locate::{Files, Located};
 pub use self::selection::Selection;
+use self::share::Shares;
 use self::target::{Lens, Target};
 use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
+use crate::reader::laps::Laps;
+use crate::reader::profile::Stage;
 use crate::store::cache::Cache;
 use crate::store::populate::Populator;
 use crate::store::slot::{Slot, SlotPool};
@@ -61,6 +65,18 @@ pub struct Gatherer {
     scratch: Scratch,
     cold: Cold,
     populator: Arc<Populator>,
+    laps: Laps,
+    shares: Shares,
+    filled: Filled,
+}
+
+/// What a gather wrote.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filled {
+    /// Samples.
+    pub rows: usize,
+    /// Bytes of all columns.
+    pub bytes: usize,
 }
 
 /// A gather whose lengths are known.
@@ -88,7 +104,20 @@ impl Gatherer {
             scratch: Scratch::default(),
             cold: Cold::default(),
             populator,
+            laps: Laps::default(),
+            shares: Shares::default(),
+            filled: Filled::default(),
         }
+    }
+
+    /// The clock of the thread that gathers; it has to be started before.
+    pub fn laps(&mut self) -> &mut Laps {
+        &mut self.laps
+    }
+
+    /// What was written since this was last asked.
+    pub fn take_filled(&mut self) -> Filled {
+        std::mem::take(&mut self.filled)
     }
 
     /// The chosen columns of `samples`, in memory of the pool.
@@ -141,13 +170,15 @@ impl Gatherer {
                 if self.cold.prepare(&self.files, &self.located) {
                     self.populator.start();
                 }
-                match selection.schema() {
+                let extents = match selection.schema() {
                     None => vec![self.measure_payloads()?],
                     Some(_) => {
                         restored = self.restore(crew)?;
                         self.measure_fields(selection, restored.as_ref())?
                     }
-                }
+                };
+                self.laps.lap(Stage::Locate);
+                extents
             }
         };
         Ok(Measured {
@@ -182,13 +213,14 @@ impl Gatherer {
             return Ok(None);
         }
         let extent = self.measure_payloads()?;
+        self.laps.lap(Stage::Locate);
         let mut values = self.pool.take(extent.byte_len)?;
         let offsets = extent.offsets.as_deref().unwrap_or_default();
         let whole = Target::new(&mut values, Lens::Between(offsets), self.located.len())?;
         let source = Source::Records(&self.files);
         let rows = (0, self.located.as_slice());
         let selection = Selection::all(None);
-        share(
+        let threads = share(
             source,
             &selection,
             rows,
@@ -196,6 +228,8 @@ impl Gatherer {
             crew,
             &mut self.scratch,
         )?;
+        self.shares
+            .lap(&mut self.laps, &self.files, &self.located, threads);
         Ok(Some(Column { values, extent }))
     }
 
@@ -289,9 +323,16 @@ impl Measured<'_> {
             scratch,
             cold,
             populator,
+            laps,
+            shares,
+            filled,
             ..
         } = gatherer;
         let rows = samples.len();
+        *filled = Filled {
+            rows,
+            bytes: extents.iter().map(|extent| extent.byte_len).sum(),
+        };
         let lens = |extent: &Extent| extent.byte_len.checked_div(rows).unwrap_or(0);
         let targets = out.into_iter().zip(&extents).map(|(out, extent)| {
             let lens = match &extent.offsets {
@@ -312,7 +353,11 @@ impl Measured<'_> {
                     Source::Restored(files, &column.values, offsets)
                 }
             };
-            share(source, selection, (0, located), targets, crew, scratch)?;
+            let threads = share(source, selection, (0, located), targets, crew, scratch)?;
+            match restored {
+                None => shares.lap(laps, files, located, threads),
+                Some(_) => laps.lap(Stage::Copy),
+            }
             return Ok(extents);
         }
         for span in samples.chunks(SPAN_ROWS) {
@@ -322,12 +367,14 @@ impl Measured<'_> {
             if cold.prepare(files, located) {
                 populator.start();
             }
+            laps.lap(Stage::Locate);
             let fronts = targets
                 .iter_mut()
                 .map(|target| target.split_front(span.len()));
             let fronts = fronts.collect::<Result<Vec<_>>>()?;
             let source = Source::Records(files);
-            share(source, selection, (0, located), fronts, crew, scratch)?;
+            let threads = share(source, selection, (0, located), fronts, crew, scratch)?;
+            shares.lap(laps, files, located, threads);
             if samples.len() > SPAN_ROWS {
                 interrupt()?;
             }
@@ -347,7 +394,8 @@ fn fixed(len: usize, rows: usize) -> Result<Extent> {
     })
 }
 
-/// Copies `rows` in blocks that the threads of a crew take in turns, if there is enough to share.
+/// Copies `rows` in blocks that the threads of a crew take in turns, if there is enough to share. Returns the number of
+/// threads.
 fn share(
     source: Source<'_>,
     selection: &Selection,
@@ -355,11 +403,12 @@ fn share(
     mut targets: Vec<Target<'_>>,
     crew: Option<&Crew>,
     scratch: &mut Scratch,
-) -> Result<()> {
+) -> Result<usize> {
     let bytes: usize = rows.iter().map(|at| at.len).sum();
     let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
     let Some(crew) = crew else {
-        return copy(source, selection, (first, rows), &mut targets, scratch);
+        copy(source, selection, (first, rows), &mut targets, scratch)?;
+        return Ok(1);
     };
     let mut blocks = Vec::new();
     let mut start = 0;
@@ -389,5 +438,5 @@ fn share(
             &mut scratch,
         )
     })?;
-    Ok(())
+    Ok(crew.threads())
 }

@@ -336,8 +336,8 @@ class CachedDataset:
     def profile(self, *, reset: bool = False) -> ReaderProfile:
         """Return where the time of this dataset's iterators and of `gather` went in this process.
 
-        Counting is always on. A view counts for itself, and so does every other process: a copy that was pickled or forked
-        begins at zero. `dataset[i]` is not counted.
+        Counting is always on. A view counts for itself, and so does every other process: a copy that was pickled or
+        forked begins at zero. `dataset[i]` is not counted.
 
         Args:
             reset: Whether the counters begin again after this call.

@@ -22,8 +22,8 @@ _MOST = 0.5
 _ADVICE: dict[str, str] = {
     "disk": "put the cache on faster storage or in memory, or have more reads under way with a larger num_workers and "
     "prefetch_size",
-    "decode": "raise num_workers if there are idle cores, write the cache with a lighter shard_compression, or see what "
-    'verify="never" gains',
+    "decode": "raise num_workers if there are idle cores, write the cache with a lighter shard_compression, or see "
+    'what verify="never" gains',
     "copy": "raise num_workers if there are idle cores, or leave fields out with columns=",
     "balanced": "raise num_workers if there are idle cores, and prefetch_size with it",
 }
@@ -54,8 +54,8 @@ class ReaderProfile:
     """Since the dataset was opened, or the counters last began again."""
 
     samples: int
-    """Samples handed out, those of batches and of `gather` included; of an iterator over samples that is not the last one,
-    without those of the chunk that it is in."""
+    """Samples handed out, those of batches and of `gather` included; of an iterator over samples that is not the last
+    one, without those of the chunk that it is in."""
 
     batches: int
     """Batches handed out."""
@@ -108,8 +108,8 @@ class ReaderProfile:
         """What to look at to become faster.
 
         `"consumer"` if loading keeps up: the consumer of iterators waits for less than a tenth of its time. Otherwise
-        what takes at least half of the work of loading: `"disk"`, `"decode"` (with verifying) or `"copy"` (with planning
-        and locating). `"balanced"` if nothing does, or nothing was loaded yet.
+        what takes at least half of the work of loading: `"disk"`, `"decode"` (with verifying) or `"copy"` (with
+        planning and locating). `"balanced"` if nothing does, or nothing was loaded yet.
         """
         if self.waiting_seconds + self.working_seconds > 0 and self.waiting_share < _KEEPS_UP:
             return "consumer"
@@ -131,10 +131,8 @@ class ReaderProfile:
 
     def __str__(self) -> str:
         """Return a table to read."""
-        lines = [
-            f"{self.samples:,} samples, {self.batches:,} batches, {self.gathers:,} gathers, "
-            f"{self.payload_bytes:,} payload bytes in {self.elapsed_seconds:.3f} s"
-        ]
+        counts = f"{self.samples:,} samples, {self.batches:,} batches, {self.gathers:,} gathers"
+        lines = [f"{counts}, {self.payload_bytes:,} payload bytes in {self.elapsed_seconds:.3f} s"]
         for heading, names in _ROWS:
             times = {name: getattr(self, f"{name}_seconds") for name in names}
             total = sum(times.values())
@@ -150,9 +148,10 @@ def warn_starving(counters: dict[str, Any]) -> None:
     profile = ReaderProfile(**counters)
     part = profile._most_work()  # noqa: SLF001 (ours)
     cause = "no single stage takes most of it" if part == "balanced" else f"most of the work of loading is: {part}"
+    seconds = profile.waiting_seconds + profile.working_seconds
     warnings.warn(
-        f"the consumer has waited {profile.waiting_share:.0%} of {profile.waiting_seconds + profile.working_seconds:.0f} "
-        f"s for samples; {cause}. To change that, {_ADVICE[part]}. dataset.profile() has the numbers; this is said once.",
+        f"the consumer has waited {profile.waiting_share:.0%} of {seconds:.0f} s for samples; {cause}. To change that, "
+        f"{_ADVICE[part]}. dataset.profile() has the numbers; this is said once.",
         ConsumerStarvedWarning,
         stacklevel=2,
     )

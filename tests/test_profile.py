@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dataset_rt.profile
-from dataset_rt import CacheInput, ReaderProfile, ShardCompression, write_cache
+from dataset_rt import CacheInput, CacheWriteSuccess, ReaderProfile, ShardCompression, write_cache
 from dataset_rt.errors import ConsumerStarvedWarning
 from tests.order_support import opened, payload, written
 from tests.support import open_in_order, run, write, writer
@@ -89,6 +89,7 @@ def test_gathers_count_into_new_memory_and_into_ones_own(tmp_path):
             return (CacheInput({"image": np.full((4, 4), n, np.uint8)}, {}) for n in range(20))
 
     [result] = write_cache(Images(), tmp_path, writer_config=writer())
+    assert isinstance(result, CacheWriteSuccess)
     dataset = open_in_order(result.path)
     dataset.gather([1, 1, 5])
     dataset.gather([2, 3], out=np.empty((2, 4, 4), np.uint8))
@@ -121,7 +122,7 @@ def test_loading_is_told_apart(tmp_path):
         write(tmp_path, items, "packed", shard_compression=ShardCompression(algo="zstd", level=3)), verify="never"
     )
     for dataset in (plain, packed):
-        for read in (lambda data: list(data), lambda data: list(data.batches(16)), lambda data: data.gather([0, 1])):
+        for read in (list, lambda data: list(data.batches(16)), lambda data: data.gather([0, 1])):
             read(dataset)
             profile = dataset.profile(reset=True)
             assert profile.locate_seconds > 0
@@ -267,7 +268,7 @@ def test_iterators_of_worker_processes_do_not_warn(cache):
     ("part", "advice"), [("disk", "storage"), ("decode", "shard_compression"), ("copy", "columns=")]
 )
 def test_the_warning_names_the_stage_and_what_to_change(part, advice):
-    counters = {name: value for name, value in made(waiting=12.0, working=4.0, **{part: 9.0}).to_dict().items()}
+    counters = made(waiting=12.0, working=4.0, **{part: 9.0}).to_dict()
     del counters["waiting_share"], counters["bottleneck"]
     with pytest.warns(ConsumerStarvedWarning, match=rf"75% of 16 s .*: {part}\. .*{advice}"):
         dataset_rt.profile.warn_starving(counters)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from dataset_rt import CachedDataset, errors, write_arrays
+from dataset_rt import CachedDataset, CacheWriteSuccess, errors, write_arrays
 from tests.support import flip, numbered, open_in_order, reader, write
 
 ROWS = [
@@ -69,6 +69,7 @@ def large(tmp_path_factory):
     written = write_arrays(
         "large", {"x": np.zeros(rows.height, np.uint8)}, tmp_path_factory.mktemp("large"), metadata=rows
     )
+    assert isinstance(written, CacheWriteSuccess)
     return written.path
 
 

@@ -45,8 +45,8 @@ def main() -> int:
     if arguments.list:
         _list()
         return 0
-    if arguments.record and (arguments.only or arguments.quick or arguments.without):
-        sys.exit("--record writes the whole comparison: leave out --only, --quick and --without")
+    if arguments.record and arguments.quick:
+        sys.exit("--record writes figures that mean something: leave out --quick")
     if importlib.util.find_spec("dataset_rt") is None and OWN not in arguments.without:
         sys.exit("this package is not built: run `just develop`")
     words = arguments.only
@@ -72,6 +72,9 @@ def main() -> int:
     where += [f"* {name}: {', '.join(packages)}" for name, packages in PACKAGES.items()]
     minutes = (time.monotonic() - started) / 60
     where.append(f"* this run: {minutes:.0f} minutes, with what it prepared")
+    absent = [case.name for case in (*CASES, *tables.CHOSEN) if case not in (*cases, *chosen)]
+    if absent or arguments.without:
+        where.append(f"* left out of this run: {', '.join([*absent, *arguments.without])}")
     say("done")
     print("\n".join([report.bars_table(findings), report.ahead(results), table, *where]))
     if arguments.record:

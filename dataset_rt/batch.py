@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -89,7 +89,8 @@ class CachedBatch:
         if field.is_dense:
             if self._given is not None:
                 return self._given[number]
-            return np.frombuffer(memoryview(values), dtype).reshape(len(self), *field.extents)
+            # NumPy takes any buffer; a memory view between them would cost a small batch some of its time.
+            return np.ndarray((len(self), *field.extents), dtype, cast("memoryview", values))
         held = np.frombuffer(memoryview(values), dtype) if self._given is None else self._given[number].reshape(-1)
         bounds = _array(offsets, np.int64) // dtype.itemsize
         shapes = np.empty((len(self), len(field.shape)), np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["PayloadField", "numpy_dtype"]
 _OPAQUE = "bytes"
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the NumPy type that a manifest calls `name`; opaque bytes are `uint8`.
 

@@ -325,3 +325,10 @@ def test_caches_of_published_releases_are_gathered_as_they_are_read(io: Any) -> 
         batch = dataset.gather(slice(None, None, -1))
         assert [bytes(payload) for payload in batch.data] == [sample.data for sample in reversed(samples)]
         assert batch.metadata.rows() == [tuple(sample.metadata.values()) for sample in reversed(samples)]
+
+
+def test_no_rows_are_a_batch_of_nothing_in_every_field(tmp_path: Path) -> None:
+    dataset = CachedDataset([write_typed(tmp_path, items(3))], reader_config=reader())
+    batch = dataset.gather([])
+    assert batch["image"].shape == (0, 3, 8, 8)
+    assert (len(batch["tokens"]), len(batch["jpeg"]), batch.metadata.height) == (0, 0, 0)

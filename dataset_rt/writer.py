@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +121,9 @@ def _write(
     # A list or named tuple with a name is a source itself.
     is_several = isinstance(sources, list | tuple) and not hasattr(sources, "name")
     listed = list(sources) if is_several else [sources]
-    outcomes = native.write_cache(listed, Path(path), writer_config.model_dump_json(), reuse_existing)
+    # Pydantic's own JSON would turn a Ctrl-C while it writes a path into an error of its own.
+    config = json.dumps(writer_config.model_dump(), default=os.fspath)
+    outcomes = native.write_cache(listed, Path(path), config, reuse_existing)
     return [
         CacheWriteSuccess(name, Path(detail)) if is_success else CacheWriteError(name, detail)
         for is_success, name, detail in outcomes

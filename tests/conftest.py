@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
-from tests.support import own_threads
+from tests.support import PATIENCE, own_threads
 
 
 @pytest.fixture(autouse=True)
@@ -12,4 +15,8 @@ def no_thread_stays():
     """Every test ends the threads of ours that it began."""
     before = sorted(own_threads())
     yield
+    # A thread that was joined may still be listed for a moment.
+    deadline = time.monotonic() + PATIENCE
+    while sorted(own_threads()) != before and time.monotonic() < deadline:
+        os.sched_yield()
     assert sorted(own_threads()) == before

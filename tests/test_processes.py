@@ -181,6 +181,53 @@ def test_a_signal_is_seen_between_the_samples_of_a_source_that_runs_no_python(tm
     assert told == {"caught": "KeyboardInterrupt" if handler == "default" else "Stop", "threads": [], "left": []}
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        'CacheInput(b"payload", {"n": 1})',
+        'CacheInput(b"payload", UserDict(n=1))',
+        'CacheInput({"x": array("i", [1])}, {"n": 1})',
+        'CacheInput(UserDict(x=np.ones(3)), {"n": 1})',
+        'CacheInput((c_byte * 3)(), {"n": 1})',
+        'CacheInput(None, {"n": 1})',
+        'pl.DataFrame({"data": [b"x"], "n": [1]})',
+    ],
+)
+def test_a_signal_that_comes_just_before_a_sample_is_never_lost(tmp_path, item):
+    # Items and signals come from C, so that the first Python code to see the signal is what a sample is looked at with.
+    told = run(
+        INTERRUPTED
+        + """
+    import ctypes
+    from array import array
+    from collections import UserDict
+    from ctypes import c_byte
+    from itertools import compress, repeat
+    from operator import not_
+    import numpy as np
+    import polars as pl
+    from dataset_rt import CacheInput
+
+    item = eval(sys.argv[2])
+    signalled = map(not_, map(ctypes.CDLL(None)["raise"], repeat(signal.SIGINT)))
+
+    class Native:
+        name = "native"
+
+        def __iter__(self):
+            return compress(repeat(item, 3), signalled)
+
+    try:
+        tell(repr(write_cache(Native(), base, writer_config=writer())))
+    except KeyboardInterrupt:
+        tell("KeyboardInterrupt")
+        """,
+        tmp_path / "base",
+        item,
+    )
+    assert told == {"caught": "KeyboardInterrupt", "threads": [], "left": []}
+
+
 @pytest.mark.parametrize("samples", ["small", "huge"])
 def test_ctrl_c_after_the_last_sample_leaves_all_of_the_cache_or_nothing(tmp_path, samples):
     told = run(

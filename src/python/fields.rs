@@ -3,7 +3,7 @@
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyMemoryView, PyString, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString, PyType};
 
 use super::ingest::{Fault, keys, names, sample};
 use super::payload::buffer_bytes;
@@ -133,19 +133,6 @@ impl<'py> Fields<'py> {
             format!("payload field {faults}; every sample needs the fields that {origin}"),
         )
     }
-}
-
-/// A payload as a dictionary, if it is a mapping.
-pub fn as_fields<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
-    if let Ok(dict) = data.cast::<PyDict>() {
-        return Ok(Some(dict.clone()));
-    }
-    let Ok(mapping) = data.cast::<PyMapping>() else {
-        return Ok(None);
-    };
-    let dict = PyDict::new(data.py());
-    dict.update(mapping)?;
-    Ok(Some(dict))
 }
 
 /// Why a value does not fit its field.

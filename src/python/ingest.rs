@@ -3,9 +3,10 @@
 use pyo3::exceptions::{PyAttributeError, PyOverflowError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use super::fields::{Fields, as_fields};
+use super::fields::Fields;
+use super::mapping::as_dict;
 use super::payload::with_payload;
 use super::source::{Source, type_name};
 use super::tables::Tables;
@@ -127,7 +128,11 @@ impl<'py> Ingest<'py> {
         metadata: &Bound<'py, PyAny>,
     ) -> Result<bool, Fault> {
         let row = writer.rows();
-        let metadata = as_dict(metadata, row)?;
+        let Some(metadata) = as_dict(metadata)? else {
+            let found = type_name(metadata);
+            let fault = format!("metadata is of type {found}, expected a mapping");
+            return Err(sample(row, fault));
+        };
         if self.keys.is_none() {
             writer.set_columns(names(&metadata, "metadata", row)?)?;
         }
@@ -158,7 +163,7 @@ impl<'py> Ingest<'py> {
         match payloads {
             Payloads::Plain => with_payload(data, row, |payload| writer.push(payload, fill)),
             Payloads::Tables => Err(mixed(data, row, "a table")),
-            Payloads::Typed(fields) => match as_fields(data)? {
+            Payloads::Typed(fields) => match as_dict(data)? {
                 Some(data) => writer.push_with(|out| fields.append(&data, row, out), fill),
                 None => {
                     let found = type_name(data);
@@ -218,7 +223,7 @@ fn mixed(item: &Bound<'_, PyAny>, row: u64, expected: &str) -> Fault {
 impl<'py> Payloads<'py> {
     /// What the payload of the first sample shows.
     fn first(data: &Bound<'py, PyAny>, writer: &mut CacheWriter) -> Result<Self, Fault> {
-        match as_fields(data)? {
+        match as_dict(data)? {
             None => Ok(Self::Plain),
             Some(fields) => {
                 let schema = Fields::infer(&fields)?;
@@ -243,23 +248,6 @@ pub fn keys<'py>(
     names
         .map(|name| PyString::intern(py, name.as_ref()))
         .collect()
-}
-
-/// Metadata as a dictionary; another mapping is copied into one.
-fn as_dict<'py>(metadata: &Bound<'py, PyAny>, row: u64) -> Result<Bound<'py, PyDict>, Fault> {
-    if let Ok(dict) = metadata.cast::<PyDict>() {
-        return Ok(dict.clone());
-    }
-    let Ok(mapping) = metadata.cast::<PyMapping>() else {
-        let found = type_name(metadata);
-        return Err(sample(
-            row,
-            format!("metadata is of type {found}, expected a mapping"),
-        ));
-    };
-    let dict = PyDict::new(metadata.py());
-    dict.update(mapping)?;
-    Ok(dict)
 }
 
 /// The keys of a dictionary of `what`, which must be text.

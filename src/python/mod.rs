@@ -12,6 +12,7 @@ mod fork;
 mod gather;
 mod ingest;
 mod iterator;
+mod mapping;
 mod options;
 mod payload;
 mod profile;

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyException};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping, PyMemoryView, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
 use super::ingest::{Fault, sample};
+use super::mapping::is_mapping;
 use super::source::type_name;
 
 /// Gives the bytes of a payload to `take`.
@@ -30,13 +31,13 @@ pub fn with_payload<T>(
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return take(bytes.as_bytes());
     }
-    let Ok(buffer) = PyUntypedBuffer::get(data) else {
+    let Some(buffer) = unless_raised(data.py(), PyUntypedBuffer::get(data))? else {
         if let Some(copy) = copied(data)? {
             return take(copy.as_bytes());
         }
         let advice = if data.is_instance_of::<PyString>() {
             "; encode text to bytes first"
-        } else if data.cast::<PyMapping>().is_ok() {
+        } else if is_mapping(data)? {
             ", as the first sample gave; a source gives plain bytes or mappings of fields, not both"
         } else {
             ""
@@ -115,7 +116,7 @@ impl std::panic::RefUnwindSafe for Export {}
 /// axes do; `None` for what is no such buffer.
 fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let py = data.py();
-    let Ok(view) = PyMemoryView::from(data) else {
+    let Some(view) = unless_raised(py, PyMemoryView::from(data))? else {
         return Ok(None);
     };
     let format: String = view.getattr(intern!(py, "format"))?.extract()?;
@@ -125,6 +126,15 @@ fn copied<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>
     }
     let copy = view.call_method0(intern!(py, "tobytes"))?;
     Ok(Some(copy.cast_into()?))
+}
+
+/// What was looked for, or nothing if looking raised an ordinary exception. One that is nobody's to catch, such as
+/// `KeyboardInterrupt`, stays an error.
+fn unless_raised<T>(py: Python<'_>, looked: PyResult<T>) -> PyResult<Option<T>> {
+    match looked {
+        Err(exception) if !exception.is_instance_of::<PyException>(py) => Err(exception),
+        looked => Ok(looked.ok()),
+    }
 }
 
 /// Whether a buffer format holds pointers to Python objects. Names of fields, which stand between colons, do not count.

@@ -3,8 +3,9 @@
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyMapping, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyInt, PyString, PyTuple, PyType};
 
+use super::mapping::as_dict;
 use crate::format::names::check_source_name;
 use crate::format::payload::{Dtype, FieldSpec, PayloadSchema};
 use crate::format::schema::{ColumnSpec, Kind, Schema};
@@ -92,6 +93,9 @@ impl<'py> Source<'py> {
             .map_err(raised("its payload_columns cannot be read"))?;
         let payload_columns = payload_columns.map(|names| match names.extract() {
             Ok(found) if !names.is_instance_of::<PyString>() => Ok(found),
+            Err(exception) if !PyErr::is_instance_of::<PyException>(&exception, py) => {
+                Err(raised("its payload_columns cannot be read")(exception))
+            }
             _ => Err(Fault::Found(format!(
                 "its payload_columns is of type {}, expected a list of column names",
                 type_name(&names)
@@ -134,7 +138,7 @@ fn version_text<'py>(value: &Bound<'py, PyAny>) -> Result<String, Fault<'py>> {
 fn declared_fields<'py>(value: &Bound<'py, PyAny>) -> Result<PayloadSchema, Fault<'py>> {
     let py = value.py();
     let raised = |exception| Fault::Raised("its payload_schema cannot be read", exception, py);
-    let Ok(mapping) = value.cast::<PyMapping>() else {
+    let Some(mapping) = as_dict(value).map_err(raised)? else {
         return Err(Fault::Found(format!(
             "its payload_schema is of type {}, expected a mapping from field name to (dtype, shape)",
             type_name(value)
@@ -143,7 +147,7 @@ fn declared_fields<'py>(value: &Bound<'py, PyAny>) -> Result<PayloadSchema, Faul
     let module = py.import("dataset_rt.fields").map_err(raised)?;
     let refused = module.getattr("RefusedError").map_err(raised)?;
     let mut fields = Vec::new();
-    for item in mapping.items().map_err(raised)?.iter() {
+    for item in mapping.items().iter() {
         let (name, field): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
             item.extract().map_err(raised)?;
         let Ok(name) = name.cast::<PyString>() else {
@@ -177,14 +181,14 @@ fn declared_fields<'py>(value: &Bound<'py, PyAny>) -> Result<PayloadSchema, Faul
 
 fn declared<'py>(value: &Bound<'py, PyAny>) -> Result<Schema, Fault<'py>> {
     let raised = |exception| Fault::Raised("its schema cannot be read", exception, value.py());
-    let Ok(mapping) = value.cast::<PyMapping>() else {
+    let Some(mapping) = as_dict(value).map_err(raised)? else {
         return Err(Fault::Found(format!(
             "its schema is of type {}, expected a mapping from column name to type",
             type_name(value)
         )));
     };
     let mut columns = Vec::new();
-    for item in mapping.items().map_err(raised)?.iter() {
+    for item in mapping.items().iter() {
         let (name, kind): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
             item.extract().map_err(raised)?;
         let Ok(name) = name.cast::<PyString>() else {

@@ -144,6 +144,10 @@ class ReaderConfig(_Config):
     once a batch or gather finds its records not in memory; 0 never. Nothing is read ahead unless it fits into half of
     the memory that is available. It ends when the dataset does."""
 
+    fall_back: bool = False
+    """Whether a cache whose newest generation is damaged is opened in the last good one, with a
+    `FallBackWarning`; otherwise that is an error. Samples deleted since are there again then."""
+
     @model_validator(mode="after")
     def _rank_exists(self) -> ReaderConfig:
         if self.rank >= self.world_size:

@@ -17,6 +17,7 @@ from dataset_rt.batch import CachedBatch, generator
 from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.config import WriterConfig
 from dataset_rt.destinations import as_bytes, destinations
+from dataset_rt.errors import FallBackWarning
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -79,11 +80,14 @@ class CachedDataset:
     Args:
         paths: Cache directories; the position of a cache here is its `cache_id`.
         reader_config: Seed and reading options.
+        generations: Which generation of each cache to read; `None`, for one or for all, is the newest. A dataset keeps its
+            generation whatever is appended, deleted or compacted meanwhile.
 
     Raises:
         CacheNotFoundError: There is no cache at a path.
         InvalidCacheError: A cache is damaged, newer than this build, given twice, or its metadata columns differ from
             those of the first; subclasses tell which.
+        GenerationNotFoundError: A cache does not have the generation, or no more.
         ConfigError: `paths` is empty.
 
     Example:
@@ -99,7 +103,13 @@ class CachedDataset:
     _board: EpochBoard | None = None
     """What worker processes of the PyTorch adapter deliver, once there may be some."""
 
-    def __init__(self, paths: Sequence[str | Path], *, reader_config: ReaderConfig) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        reader_config: ReaderConfig,
+        generations: Sequence[int | None] | None = None,
+    ) -> None:
         if isinstance(paths, str | Path):
             raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
         self._opened: native.CachedDataset | None = None
@@ -107,7 +117,22 @@ class CachedDataset:
         self._paths = [os.fspath(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
-        self._opened = native.CachedDataset(self._paths, _json(reader_config))
+        if generations is not None and len(generations) != len(self._paths):
+            raise ValueError(f"generations must name one of each of {len(self._paths)} caches, found {len(generations)}")
+        self._wanted = None if generations is None else list(generations)
+        self._opened = self._open()
+        if reader_config.fall_back:
+            for path, (number, defect) in zip(self._paths, self._opened.generations(), strict=True):
+                if defect is not None:
+                    warnings.warn(FallBackWarning(path, number, defect), stacklevel=2)
+
+    def _open(self) -> native.CachedDataset:
+        return native.CachedDataset(self._paths, _json(self.reader_config), self._wanted)
+
+    @property
+    def generations(self) -> list[int]:
+        """The generation that is read of each cache; 0 of one that was never changed."""
+        return [number for number, _ in self._native.generations()]
 
     @property
     def cache_paths(self) -> list[Path]:
@@ -121,7 +146,7 @@ class CachedDataset:
             return self._opened
         with self._opening:
             if self._opened is None:
-                opened = native.CachedDataset(self._paths, _json(self.reader_config))
+                opened = self._open()
                 if self._unpickled is not None:
                     opened.restore(*self._unpickled)
                 self._opened = opened
@@ -141,6 +166,7 @@ class CachedDataset:
         return {
             "_paths": [os.path.abspath(path) for path in self._paths],  # noqa: PTH100 (10,000 paths, no links resolved)
             "reader_config": self.reader_config,
+            "_wanted": self.generations,
             "_unpickled": (*arrays, state),
             "_opened": None,
             "_moves": self._moves,
@@ -384,6 +410,7 @@ class CachedDataset:
         view._opening = Lock()  # noqa: SLF001 (a view is one of us)
         view._paths = self._paths  # noqa: SLF001 (a view is one of us)
         view.reader_config = self.reader_config
+        view._wanted = self._wanted  # noqa: SLF001 (a view is one of us)
         view._unpickled = None  # noqa: SLF001 (a view is one of us)
         view._opened = self._native.select(_identity_and_weight(frame))  # noqa: SLF001
         return view

@@ -23,11 +23,15 @@ __all__ = [
     "ConsumerStarvedWarning",
     "CorruptCacheError",
     "CorruptRecordError",
+    "DamagedGenerationError",
     "DatasetRTError",
+    "DeletedSampleError",
     "DuplicateCacheError",
     "EmptySourceError",
+    "FallBackWarning",
     "ForkedDatasetError",
     "ForkedIteratorError",
+    "GenerationNotFoundError",
     "InternalError",
     "InterruptedReadError",
     "InvalidCacheError",
@@ -117,6 +121,31 @@ class CorruptRecordError(InvalidCacheError):
     subject: str
     expected: str
     found: str
+
+
+class GenerationNotFoundError(CacheNotFoundError):
+    """The cache at `path` does not have the `generation`, or no more; it has those in `kept`."""
+
+    generation: int
+    kept: list[int]
+
+
+class DamagedGenerationError(InvalidCacheError):
+    """A `generation` of the cache at `path` is damaged for this `reason`; `last_good` is another to be opened instead.
+
+    `last_good` is `None` if there is none.
+    """
+
+    generation: int
+    reason: str
+    last_good: int | None
+
+
+class DeletedSampleError(DatasetRTError, LookupError):
+    """The sample `sample_id` of the cache at `path` was deleted."""
+
+    path: Path
+    sample_id: int
 
 
 class SchemaMismatchError(InvalidCacheError):
@@ -240,3 +269,23 @@ class InternalError(DatasetRTError, RuntimeError):
 
 class ConsumerStarvedWarning(UserWarning):
     """A training loop waits for samples most of its time; said once for a dataset, see `CachedDataset.profile`."""
+
+
+class FallBackWarning(UserWarning):
+    """The newest generation of the cache at `path` is damaged for this `reason`; `generation` was opened instead.
+
+    Args:
+        path: The cache.
+        generation: What was opened.
+        reason: What is wrong with the newest.
+    """
+
+    def __init__(self, path: str, generation: int, reason: str) -> None:
+        super().__init__(f"{path}: opened generation {generation} instead of the newest, which is damaged: {reason}")
+        self.path = path
+        self.generation = generation
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the facts, so that it survives pickling."""
+        return type(self), (self.path, self.generation, self.reason)

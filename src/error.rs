@@ -30,6 +30,27 @@ pub enum CacheError {
         newest: u32,
     },
 
+    /// A cache does not have this generation, or no more.
+    #[error("{}: no generation {generation}; there are {}; a vacuum may have removed it, and what it gave is gone if the later ones do not have it", path.display(), list(kept))]
+    NoGeneration {
+        path: PathBuf,
+        generation: u64,
+        kept: Vec<u64>,
+    },
+
+    /// A generation of a cache that has several is damaged.
+    #[error("{}: generation {generation} is damaged: {fault}; {}", path.display(), advice(path, *last_good))]
+    DamagedGeneration {
+        path: PathBuf,
+        generation: u64,
+        fault: Box<CacheError>,
+        last_good: Option<u64>,
+    },
+
+    /// A sample was taken out of its cache.
+    #[error("{}: sample {sample_id} is deleted", path.display())]
+    Deleted { path: PathBuf, sample_id: u64 },
+
     /// A whole file is missing, short, altered or shaped wrongly.
     #[error("{}: {subject}: expected {expected}, found {found}", path.display())]
     DamagedFile {
@@ -182,6 +203,26 @@ pub enum CacheError {
     /// A promise of our own code was broken. Always a defect.
     #[error("internal error: {what}; please report it")]
     Internal { what: String },
+}
+
+fn list(numbers: &[u64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    match numbers.is_empty() {
+        true => "none".to_owned(),
+        false => numbers.join(", "),
+    }
+}
+
+fn advice(path: &Path, last_good: Option<u64>) -> String {
+    let path = path.display();
+    match last_good {
+        Some(number) => format!(
+            "the last good generation is {number}: open that one, or run `dataset-rt repair {path}`"
+        ),
+        None => format!(
+            "no other generation is good; run `dataset-rt repair {path}` to keep what can be kept"
+        ),
+    }
 }
 
 impl CacheError {

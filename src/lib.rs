@@ -23,6 +23,7 @@ pub mod format;
 pub mod sampling;
 pub mod store;
 
+pub mod maintain;
 pub mod reader;
 pub mod writer;
 

@@ -62,7 +62,8 @@ impl ActiveRows {
         samples: &mut Vec<SampleRef>,
     ) -> Result<()> {
         let len = self.len(caches);
-        let is_identity = matches!(self, Self::All) && caches.list().len() == 1;
+        let is_identity =
+            matches!(self, Self::All) && caches.list().len() == 1 && !caches.has_deleted();
         for row in rows {
             samples.push(if is_identity && row < len {
                 SampleRef {

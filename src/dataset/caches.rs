@@ -12,6 +12,7 @@ use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::reader::Gatherer;
 use crate::store::cache::Cache;
+use crate::store::generations::Wanted;
 use crate::store::pool::FilePool;
 use crate::store::populate::Populator;
 use crate::store::slot::SlotPool;
@@ -26,6 +27,7 @@ pub struct Caches {
     io: Io,
     schema: Schema,
     rows: PhysicalRows,
+    has_deleted: bool,
     payload: Option<Arc<PayloadSchema>>,
     contents: OnceLock<Fingerprint>,
     slots: Arc<SlotPool>,
@@ -42,20 +44,22 @@ impl Caches {
     /// [`CacheError::Option`] without a path, those of [`Cache::open`], [`CacheError::DuplicateCache`],
     /// [`CacheError::SchemaMismatch`], and those of [`validate`].
     pub fn open(paths: &[PathBuf], io: Io, validate_cache: bool) -> Result<Self> {
-        Self::open_stoppable(paths, io, validate_cache, &mut || Ok(()))
+        let newest = paths.iter().map(|path| (path.clone(), Wanted::Newest));
+        let newest: Vec<_> = newest.collect();
+        Self::open_stoppable(&newest, io, validate_cache, &mut || Ok(()))
     }
 
-    /// As [`Caches::open`]; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
+    /// As [`Caches::open`], the wanted generation of each; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
     pub fn open_stoppable(
-        paths: &[PathBuf],
+        caches: &[(PathBuf, Wanted)],
         io: Io,
         validate_cache: bool,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
-        if paths.is_empty() {
+        if caches.is_empty() {
             return Err(CacheError::option("paths", "at least one cache", "none"));
         }
-        let list = open_caches(paths, io)?;
+        let list = open_caches(caches, io)?;
         if validate_cache {
             list.iter()
                 .try_for_each(|cache| validate(cache, interrupt))?;
@@ -69,8 +73,10 @@ impl Caches {
         let schema = common_schema(&list)?;
         let payload = common_payload(&list)?.map(Arc::new);
         let rows = PhysicalRows::new(list.iter().map(|cache| cache.len()))?;
+        let has_deleted = list.iter().any(|cache| cache.has_deleted());
         Ok(Self {
             list,
+            has_deleted,
             io,
             schema,
             rows,
@@ -173,9 +179,23 @@ impl Caches {
         &self.rows
     }
 
-    /// Physical sample number `row`.
+    /// Physical sample number `row`, deleted ones not counted.
     pub fn sample(&self, row: u64) -> Result<SampleRef> {
-        self.rows.sample(row)
+        let placed = self.rows.sample(row)?;
+        if !self.has_deleted {
+            return Ok(placed);
+        }
+        let cache = self.list.get(placed.cache as usize);
+        let live = cache.map_or(Ok(None), |cache| cache.live())?;
+        Ok(live.map_or(placed, |live| SampleRef {
+            cache: placed.cache,
+            sample: live.id(placed.sample),
+        }))
+    }
+
+    /// Whether samples were taken out of any cache: then ids and positions differ.
+    pub fn has_deleted(&self) -> bool {
+        self.has_deleted
     }
 
     /// Names the bytes of all caches in list order, by the checksums in their manifests; where they lie does not
@@ -196,6 +216,15 @@ impl Caches {
                     .for_each(|shard| name.bytes(&shard.sha256.0));
                 if let Some(dictionary) = &manifest.dictionary {
                     name.bytes(&dictionary.sha256.0);
+                }
+                if let Some(generation) = &manifest.generation {
+                    name.number(generation.sample_ids);
+                    for part in &generation.metadata {
+                        name.bytes(&part.sha256.0);
+                    }
+                    for part in &generation.deleted {
+                        name.bytes(&part.sha256.0);
+                    }
                 }
             }
             name.finish()

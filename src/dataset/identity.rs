@@ -111,7 +111,7 @@ struct Within {
 
 impl Within {
     fn of(caches: &Caches, rows: &ActiveRows, (first_row, count): (u64, usize)) -> Option<Self> {
-        if !matches!(rows, ActiveRows::All) {
+        if !matches!(rows, ActiveRows::All) || caches.has_deleted() {
             return None;
         }
         let first = caches.sample(first_row).ok()?;

@@ -2,6 +2,8 @@
 
 use super::active::ActiveRows;
 use super::caches::Caches;
+use super::table::Named;
+use crate::error::Result;
 
 /// What a sample of a user's table stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub enum Found {
     Taken,
     /// No active row.
     Unknown,
+    /// None, because its cache has it no more.
+    Deleted,
 }
 
 /// Finds active rows by sample. Tables mostly come in row order, which costs one comparison a row; the first row out of
@@ -43,22 +47,32 @@ impl<'a> Lookup<'a> {
     }
 
     /// The first active row of a sample for which `is_free` holds. `hint` is the row where it is expected.
+    ///
+    /// # Errors
+    /// As [`crate::store::cache::Cache::live`].
     pub fn find(
         &mut self,
         cache: u64,
         sample: u64,
         hint: u64,
         is_free: impl Fn(usize) -> bool,
-    ) -> Found {
+    ) -> Result<Found> {
         if self.last.0 != cache {
             let (start, count) = self.caches.rows().cache(cache).unwrap_or((0, 0));
             self.last = (cache, start, count);
         }
         let (_, start, count) = self.last;
-        if sample >= count {
-            return Found::Unknown;
+        let position = match self.caches.has_deleted() {
+            true => self.position(cache, sample)?,
+            false => Some(sample),
+        };
+        let Some(position) = position else {
+            return Ok(Found::Deleted);
+        };
+        if position >= count {
+            return Ok(Found::Unknown);
         }
-        let physical = start + sample;
+        let physical = start + position;
         let found = |row: usize| {
             if is_free(row) {
                 Found::Row(row)
@@ -66,7 +80,7 @@ impl<'a> Lookup<'a> {
                 Found::Taken
             }
         };
-        match self.rows {
+        Ok(match self.rows {
             ActiveRows::All => usize::try_from(physical).map_or(Found::Unknown, found),
             ActiveRows::Chosen(rows) => {
                 let hinted = usize::try_from(hint)
@@ -80,7 +94,20 @@ impl<'a> Lookup<'a> {
                         .find(physical, is_free),
                 }
             }
-        }
+        })
+    }
+
+    /// The position of a sample in its cache; beyond the last if it never was there, none if it is deleted.
+    fn position(&self, cache: u64, sample: u64) -> Result<Option<u64>> {
+        let number = usize::try_from(cache).ok();
+        let Some(cache) = number.and_then(|number| self.caches.list().get(number)) else {
+            return Ok(Some(u64::MAX));
+        };
+        Ok(match cache.live()? {
+            _ if sample >= cache.sample_ids() => Some(u64::MAX),
+            None => Some(sample),
+            Some(live) => live.position(sample),
+        })
     }
 }
 
@@ -117,5 +144,30 @@ impl Index {
             *taken += 1;
         }
         Found::Taken
+    }
+}
+
+/// Samples of a table that the dataset does not have, and those that it has no more.
+#[derive(Default)]
+pub struct Unknown {
+    never: Named,
+    deleted: Named,
+}
+
+impl Unknown {
+    /// Takes note of a sample for which no row was found.
+    pub fn add(&mut self, found: Found, table_row: u64, name: impl FnOnce() -> String) {
+        match found {
+            Found::Deleted => self.deleted.add(table_row, name),
+            _ => self.never.add(table_row, name),
+        }
+    }
+
+    /// # Errors
+    /// [`crate::error::CacheError::Weights`] naming the samples, if there is any.
+    pub fn check(self) -> Result<()> {
+        self.never.check("rows that this dataset does not have")?;
+        self.deleted
+            .check("samples that were deleted from their cache")
     }
 }

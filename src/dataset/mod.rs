@@ -6,6 +6,7 @@ mod caches;
 mod consumer;
 mod fingerprint;
 mod gather;
+mod history;
 mod identity;
 mod iterate;
 mod lookup;
@@ -47,6 +48,7 @@ use self::session::State;
 use crate::error::Result;
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
+use crate::store::generations::Wanted;
 use crate::sync::Mutex;
 use crate::types::Io;
 
@@ -72,17 +74,18 @@ impl Dataset {
     /// # Errors
     /// As [`Caches::open`], and [`CacheError::Option`] for an option outside its range.
     pub fn open(paths: &[PathBuf], options: DatasetOptions) -> Result<Self> {
-        Self::open_stoppable(paths, options, &mut || Ok(()))
+        let newest = paths.iter().map(|path| (path.clone(), Wanted::Newest));
+        Self::open_stoppable(&newest.collect::<Vec<_>>(), options, &mut || Ok(()))
     }
 
-    /// As [`Dataset::open`]; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
+    /// As [`Dataset::open`], the wanted generation of each cache; while it validates, `interrupt` is called about every 50 ms, and its error is returned.
     pub fn open_stoppable(
-        paths: &[PathBuf],
+        caches: &[(PathBuf, Wanted)],
         options: DatasetOptions,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
         steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
-        let caches = Caches::open_stoppable(paths, options.io, options.validate_cache, interrupt)?;
+        let caches = Caches::open_stoppable(caches, options.io, options.validate_cache, interrupt)?;
         let dataset = Self::new(
             Arc::new(caches),
             ActiveRows::All,
@@ -134,6 +137,16 @@ impl Dataset {
     /// Fields of every payload; `None` if payloads are plain bytes.
     pub fn payload(&self) -> Result<Option<Arc<PayloadSchema>>> {
         Ok(self.recipe()?.caches.payload().cloned())
+    }
+
+    /// The number of the generation that is read of each cache, and why a newer one was passed over.
+    pub fn generations(&self) -> Result<Vec<(u64, Option<String>)>> {
+        let recipe = self.recipe()?;
+        let each = recipe.caches.list().iter().map(|cache| {
+            let passed_over = cache.passed_over().map(str::to_owned);
+            (cache.manifest().number(), passed_over)
+        });
+        Ok(each.collect())
     }
 
     /// Metadata columns of every sample.

@@ -8,6 +8,7 @@ use crate::error::{CacheError, Result};
 use crate::format::payload::{FieldSpec, PayloadSchema};
 use crate::format::schema::{ColumnSpec, Schema};
 use crate::store::cache::Cache;
+use crate::store::generations::Wanted;
 use crate::store::pool::FilePool;
 use crate::sync::{available_threads, try_map_on_threads};
 use crate::types::Io;
@@ -22,13 +23,15 @@ const THREADS_MAX: usize = 8;
 /// # Errors
 /// The first error in list order, as [`Cache::open`]; [`CacheError::DuplicateCache`] if a directory appears twice,
 /// under whatever path.
-pub fn open_caches(paths: &[PathBuf], io: Io) -> Result<Arc<[Arc<Cache>]>> {
+pub fn open_caches(places: &[(PathBuf, Wanted)], io: Io) -> Result<Arc<[Arc<Cache>]>> {
     let pool = Arc::new(FilePool::new(io));
-    let threads = (paths.len() / CACHES_PER_THREAD)
+    let threads = (places.len() / CACHES_PER_THREAD)
         .min(available_threads())
         .min(THREADS_MAX);
-    let opened = try_map_on_threads(threads, paths, |path| Cache::open(path, Arc::clone(&pool)))?;
-    let mut seen = HashMap::with_capacity(paths.len());
+    let opened = try_map_on_threads(threads, places, |(path, wanted)| {
+        Cache::open_generation(path, Arc::clone(&pool), *wanted)
+    })?;
+    let mut seen = HashMap::with_capacity(places.len());
     for (position, cache) in opened.iter().enumerate() {
         if let Some(first) = seen.insert(cache.identity(), position) {
             let path = cache.path().to_path_buf();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::active::ActiveRows;
 use super::caches::Caches;
 use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::history;
 use super::plan::{EpochPlan, Path};
 use super::state::{Cursor, SavedState};
 use super::weights::Weights;
@@ -125,6 +126,7 @@ impl Recipe {
             self.weight_name
                 .get_or_init(|| weight_name(&self.weights))
                 .clone(),
+            history::later(&self.caches),
         )
     }
 
@@ -134,7 +136,9 @@ impl Recipe {
     /// [`CacheError::State`] listing every field that differs and is not in `ignore`; [`CacheError::OutOfRange`] for a
     /// position beyond the epoch.
     pub fn resume(&self, saved: &SavedState, ignore: &[String]) -> Result<Cursor> {
-        saved.check(&self.state(Cursor::default()), ignore)?;
+        saved
+            .check(&self.state(Cursor::default()), ignore)
+            .map_err(|error| history::explain(error, saved, &self.caches))?;
         let len = self.epoch_len()?;
         if saved.position > len {
             return Err(CacheError::OutOfRange {

@@ -58,7 +58,7 @@ pub fn table_schema(schema: &Schema) -> SchemaRef {
 pub fn table(caches: &Caches, rows: &ActiveRows, weights: &Weights) -> Result<Vec<RecordBatch>> {
     caches.check_table()?;
     let threads = available_threads().min(THREADS_MAX);
-    let metadata = try_map_on_threads(threads, caches.list(), |cache| cache.metadata())?;
+    let metadata = try_map_on_threads(threads, caches.list(), |cache| cache.live_metadata())?;
     let input = arrow_schema(caches.schema());
     let mut sources = Vec::new();
     for batch in metadata.iter().flat_map(|batches| batches.iter()) {

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
-use super::lookup::{Found, Lookup};
+use super::lookup::{Found, Lookup, Unknown};
 use super::table::{Named, floats, integers, name};
 use super::weights::{Weights, is_weight};
 use crate::error::Result;
@@ -27,7 +27,8 @@ pub fn select(
     let mut lookup = Lookup::new(caches, rows);
     let mut chosen = Vec::new();
     let mut new_weights = Vec::new();
-    let (mut unknown, mut bad_weight) = (Named::default(), Named::default());
+    let mut unknown = Unknown::default();
+    let mut bad_weight = Named::default();
     let mut table_row = 0;
     for batch in batches {
         let batch = batch?;
@@ -41,7 +42,7 @@ pub fn select(
             // Where its weight is wanted, the first row of a sample must be found, not the one expected here.
             let is_any = given.is_some() || weights.each().is_none();
             let hint = if is_any { table_row } else { u64::MAX };
-            match lookup.find(cache, sample, hint, |_| true) {
+            match lookup.find(cache, sample, hint, |_| true)? {
                 Found::Row(row) => {
                     chosen.push(rows.physical(caches, row as u64)?);
                     let weight = match &given {
@@ -56,12 +57,12 @@ pub fn select(
                     }
                     new_weights.push(weight);
                 }
-                Found::Taken | Found::Unknown => unknown.add(table_row, || name(cache, sample)),
+                found => unknown.add(found, table_row, || name(cache, sample)),
             }
             table_row += 1;
         }
     }
-    unknown.check("rows that this dataset does not have")?;
+    unknown.check()?;
     bad_weight.check("weights must be positive and finite")?;
     Ok((
         ActiveRows::Chosen(Arc::from(chosen)),
@@ -81,22 +82,22 @@ pub fn rows_of(
 ) -> Result<Vec<u64>> {
     let mut lookup = Lookup::new(caches, rows);
     let mut found = Vec::new();
-    let mut unknown = Named::default();
+    let mut unknown = Unknown::default();
     for batch in batches {
         let batch = batch?;
         let first = found.len() as u64;
         let cache_ids = integers(&batch, "cache_id", first)?;
         let sample_ids = integers(&batch, "sample_id", first)?;
         for (&cache, &sample) in cache_ids.iter().zip(sample_ids.iter()) {
-            match lookup.find(cache, sample, u64::MAX, |_| true) {
+            match lookup.find(cache, sample, u64::MAX, |_| true)? {
                 Found::Row(row) => found.push(row as u64),
-                Found::Taken | Found::Unknown => {
-                    unknown.add(found.len() as u64, || name(cache, sample));
+                missing => {
+                    unknown.add(missing, found.len() as u64, || name(cache, sample));
                     found.push(u64::MAX);
                 }
             }
         }
     }
-    unknown.check("rows that this dataset does not have")?;
+    unknown.check()?;
     Ok(found)
 }

@@ -41,6 +41,9 @@ pub struct SavedState {
     pub rows: Fingerprint,
     /// Names the weights.
     pub weights: Fingerprint,
+    /// Positions of caches that were read in a later generation, and its number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generations: Vec<(u64, u64)>,
 }
 
 impl SavedState {
@@ -50,6 +53,7 @@ impl SavedState {
         contents: Fingerprint,
         rows: Fingerprint,
         weights: Fingerprint,
+        generations: Vec<(u64, u64)>,
     ) -> Self {
         Self {
             version: VERSION,
@@ -61,6 +65,7 @@ impl SavedState {
             contents,
             rows,
             weights,
+            generations,
         }
     }
 

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 
 use super::active::ActiveRows;
 use super::caches::Caches;
-use super::lookup::{Found, Lookup};
+use super::lookup::{Found, Lookup, Unknown};
 use super::table::{Named, floats, integers, name};
 use crate::error::{CacheError, Result};
 
@@ -65,7 +65,7 @@ impl Weights {
             lookup: Lookup::new(caches, rows),
             weights: vec![0.0; count],
             table_row: 0,
-            unknown: Named::default(),
+            unknown: Unknown::default(),
             repeated: Named::default(),
             bad_weight: Named::default(),
         };
@@ -94,7 +94,7 @@ struct Collector<'a> {
     lookup: Lookup<'a>,
     weights: Vec<f64>,
     table_row: u64,
-    unknown: Named,
+    unknown: Unknown,
     repeated: Named,
     bad_weight: Named,
 }
@@ -107,8 +107,11 @@ impl Collector<'_> {
         for ((&cache, &sample), &weight) in caches.iter().zip(samples.iter()).zip(weights.iter()) {
             let seen = &self.weights;
             let is_free = |row: usize| seen.get(row).is_some_and(|weight| *weight == 0.0);
-            match self.lookup.find(cache, sample, self.table_row, is_free) {
-                Found::Unknown => self.unknown.add(self.table_row, || name(cache, sample)),
+            match self.lookup.find(cache, sample, self.table_row, is_free)? {
+                found @ (Found::Unknown | Found::Deleted) => {
+                    self.unknown
+                        .add(found, self.table_row, || name(cache, sample));
+                }
                 Found::Taken => self.repeated.add(self.table_row, || name(cache, sample)),
                 Found::Row(row) => {
                     if let Some(slot) = self.weights.get_mut(row) {
@@ -128,7 +131,7 @@ impl Collector<'_> {
     }
 
     fn finish(self) -> Result<Weights> {
-        self.unknown.check("rows that this dataset does not have")?;
+        self.unknown.check()?;
         self.repeated.check("rows that appear twice")?;
         self.bad_weight
             .check("weights must be positive and finite")?;

@@ -15,6 +15,13 @@ pub struct IndexRow {
 }
 
 impl IndexRow {
+    /// The row of a sample whose record a compaction left behind: it points nowhere.
+    pub const GONE: Self = Self {
+        shard: u64::MAX,
+        offset: u64::MAX,
+        byte_len: u64::MAX,
+    };
+
     /// The row as stored.
     pub fn to_bytes(self) -> [u8; ROW_BYTES as usize] {
         let mut bytes = [0; ROW_BYTES as usize];

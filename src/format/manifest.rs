@@ -3,6 +3,7 @@
 //! Manifests written here end in a CRC-32C of all the text before it, so that a flipped letter in any name or number is
 //! noticed. Published releases skip the fields they do not know.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -10,8 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::{Crc32c, Sha256Digest};
 use super::compression::Algorithm;
+use super::generation::{
+    DeletedPart, Generation, MetadataPart, Operation, deleted_byte_len, placed,
+};
 use super::index::ROW_BYTES;
-use super::names::is_plain_file_name;
+use super::names::{self, is_plain_file_name};
 use super::payload::PayloadSchema;
 use super::schema::{ColumnSpec, Schema};
 use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
@@ -56,6 +60,12 @@ pub struct Manifest {
     /// Program and release that wrote the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
+    /// What a later generation says beyond that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+    /// Whether the files that only this generation names are being removed, or are gone.
+    #[serde(skip_serializing_if = "is_false")]
+    pub removed: bool,
 }
 
 /// One shard file.
@@ -71,6 +81,9 @@ pub struct ShardEntry {
     pub compression: Compression,
     /// SHA-256 of the file.
     pub sha256: Sha256Digest,
+    /// Generation whose folder holds it.
+    #[serde(default, skip_serializing_if = "is_root")]
+    pub generation: u64,
 }
 
 /// Compression policy of a shard.
@@ -108,6 +121,9 @@ pub enum ChecksumAlgorithm {
     Crc32c,
 }
 
+/// What manifests written here say wrote them.
+pub const CREATED_BY: &str = concat!("dataset_rt ", env!("CARGO_PKG_VERSION"));
+
 /// Bytes of one row of `checksums.bin`.
 pub const CHECKSUM_BYTES: u64 = 4;
 
@@ -134,6 +150,9 @@ struct Raw {
     dictionary: Option<DictionaryEntry>,
     source_version: Option<String>,
     created_by: Option<String>,
+    generation: Option<Generation>,
+    #[serde(default)]
+    removed: bool,
     manifest_crc32c: Option<Crc32c>,
 }
 
@@ -176,6 +195,8 @@ impl Manifest {
             dictionary: raw.dictionary,
             source_version: raw.source_version,
             created_by: raw.created_by,
+            generation: raw.generation,
+            removed: raw.removed,
         };
         manifest
             .check()
@@ -198,12 +219,94 @@ impl Manifest {
 
     /// Length that `index.bin` must have, in bytes.
     pub fn index_byte_len(&self) -> u64 {
-        self.sample_count.saturating_mul(ROW_BYTES)
+        self.sample_ids().saturating_mul(ROW_BYTES)
     }
 
     /// Length that `checksums.bin` must have, in bytes.
     pub fn checksums_byte_len(&self) -> u64 {
-        self.sample_count.saturating_mul(CHECKSUM_BYTES)
+        self.sample_ids().saturating_mul(CHECKSUM_BYTES)
+    }
+
+    /// Number of the generation it describes.
+    pub fn number(&self) -> u64 {
+        self.generation.as_ref().map_or(0, |own| own.number)
+    }
+
+    /// Sample ids ever given: the samples, and those that are gone.
+    pub fn sample_ids(&self) -> u64 {
+        let own = self.generation.as_ref();
+        own.map_or(self.sample_count, |own| own.sample_ids)
+    }
+
+    /// The metadata files, in id order.
+    pub fn metadata_parts(&self) -> Cow<'_, [MetadataPart]> {
+        match &self.generation {
+            Some(own) => Cow::Borrowed(&own.metadata),
+            None => Cow::Owned(vec![MetadataPart {
+                generation: 0,
+                rows: self.sample_count,
+                sha256: self.metadata_sha256,
+                crc32c: self.metadata_crc32c,
+            }]),
+        }
+    }
+
+    /// The files of ids that are gone.
+    pub fn deleted_parts(&self) -> &[DeletedPart] {
+        let own = self.generation.as_ref();
+        own.map_or(&[], |own| own.deleted.as_slice())
+    }
+
+    /// The manifest of generation `number`, made at `created_unix`, if nothing but its number were different.
+    pub fn successor(&self, number: u64, operation: Operation, created_unix: u64) -> Self {
+        let parts = self.metadata_parts().into_owned();
+        let before = self.generation.as_ref();
+        Self {
+            format_version: FORMAT_VERSION_NEWEST,
+            created_by: Some(CREATED_BY.to_owned()),
+            removed: false,
+            generation: Some(Generation {
+                number,
+                operation,
+                created_unix,
+                sample_ids: self.sample_ids(),
+                index: before.map_or(0, |before| before.index),
+                checksums: before.map_or(0, |before| before.checksums),
+                dictionary: before.map_or(0, |before| before.dictionary),
+                metadata: parts,
+                deleted: self.deleted_parts().to_vec(),
+            }),
+            ..self.clone()
+        }
+    }
+
+    /// The files it names, from the folder of the cache, with the lengths that they must have as far as it says.
+    pub fn files(&self) -> Vec<(String, Option<u64>)> {
+        let (index, checksums, dictionary) = match &self.generation {
+            None => (0, 0, 0),
+            Some(own) => (own.index, own.checksums, own.dictionary),
+        };
+        let mut files = vec![(placed(index, names::INDEX), Some(self.index_byte_len()))];
+        if self.record_checksums.is_some() {
+            files.push((
+                placed(checksums, names::CHECKSUMS),
+                Some(self.checksums_byte_len()),
+            ));
+        }
+        if let Some(entry) = &self.dictionary {
+            files.push((placed(dictionary, names::DICTIONARY), Some(entry.byte_len)));
+        }
+        files.extend(self.metadata_parts().iter().map(|part| {
+            let name = placed(part.generation, names::METADATA);
+            (name, None)
+        }));
+        files.extend(self.deleted_parts().iter().map(|part| {
+            let name = placed(part.generation, names::DELETED);
+            (name, deleted_byte_len(part.count))
+        }));
+        let shards = self.shards.iter();
+        files.extend(shards.map(|shard| (shard.file(), Some(shard.byte_len))));
+        files
     }
 
     fn check(&self) -> std::result::Result<(), String> {
@@ -216,15 +319,31 @@ impl Manifest {
         if self.sample_count > 0 && self.shards.is_empty() {
             return Err(format!("{} samples and no shard", self.sample_count));
         }
-        let mut names = HashSet::new();
+        if let Some(own) = &self.generation {
+            if self.format_version < FORMAT_VERSION_NEWEST {
+                return Err(format!(
+                    "a later generation in format {}, which has none",
+                    self.format_version
+                ));
+            }
+            own.check(self.sample_count)?;
+        }
+        let mut seen = HashSet::new();
         for shard in &self.shards {
+            if shard.generation > self.number() {
+                return Err(format!(
+                    "a shard of generation {} in a manifest of generation {}",
+                    shard.generation,
+                    self.number()
+                ));
+            }
             if !is_plain_file_name(&shard.name) {
                 return Err(format!(
                     "shard name {:?} is not a plain file name",
                     shard.name
                 ));
             }
-            if !names.insert(shard.name.as_str()) {
+            if !seen.insert((shard.generation, shard.name.as_str())) {
                 return Err(format!("shard name {:?} appears twice", shard.name));
             }
         }
@@ -272,6 +391,23 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+impl ShardEntry {
+    /// Its name from the folder of the cache.
+    pub fn file(&self) -> String {
+        placed(self.generation, &format!("{}/{}", names::SHARDS, self.name))
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_root(generation: &u64) -> bool {
+    *generation == 0
 }
 
 fn check_version(path: &Path, found: u64) -> Result<()> {
@@ -346,6 +482,7 @@ mod tests {
                     ratio: 2.0,
                 },
                 sha256: Sha256Digest::of(b"shard"),
+                generation: 0,
             }],
             payload: Some(
                 serde_json::from_str(
@@ -361,6 +498,8 @@ mod tests {
             dictionary: None,
             source_version: Some("v1".to_owned()),
             created_by: None,
+            generation: None,
+            removed: false,
         }
     }
 

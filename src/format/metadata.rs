@@ -148,7 +148,7 @@ pub fn decode(file: &Buffer, schema: &Schema, rows: u64) -> Result<Vec<RecordBat
     let expected = arrow_schema(schema);
     for batch in &batches {
         let found = batch.schema();
-        if found.fields() != expected.fields() {
+        if !fits(&found, &expected) {
             return Err(format!(
                 "columns {} where the manifest has {}",
                 describe(&found),
@@ -164,6 +164,17 @@ pub fn decode(file: &Buffer, schema: &Schema, rows: u64) -> Result<Vec<RecordBat
         return Err(format!("{found} rows where the manifest has {rows}"));
     }
     Ok(batches)
+}
+
+/// Whether a table has these columns. One without nulls may be part of a table that has some elsewhere.
+fn fits(found: &ArrowSchema, expected: &ArrowSchema) -> bool {
+    let alike = |(found, expected): (&Arc<Field>, &Arc<Field>)| {
+        found.name() == expected.name()
+            && found.data_type() == expected.data_type()
+            && (expected.is_nullable() || !found.is_nullable())
+    };
+    found.fields().len() == expected.fields().len()
+        && found.fields().iter().zip(expected.fields()).all(alike)
 }
 
 fn describe(schema: &ArrowSchema) -> String {
@@ -259,10 +270,13 @@ mod tests {
     }
 
     fn file(rows: i64) -> Vec<u8> {
-        let schema = schema(false);
-        let mut writer = writer(Vec::new(), &schema).unwrap();
+        file_of(rows, &schema(false))
+    }
+
+    fn file_of(rows: i64, schema: &Schema) -> Vec<u8> {
+        let mut writer = writer(Vec::new(), schema).unwrap();
         writer
-            .write(&to_batch(&columns(rows), &schema, rows as usize).unwrap())
+            .write(&to_batch(&columns(rows), schema, rows as usize).unwrap())
             .unwrap();
         writer.finish().unwrap();
         writer.into_inner().unwrap()
@@ -286,12 +300,15 @@ mod tests {
 
     #[test]
     fn a_wrong_schema_or_row_count_is_reported() {
+        let nullable = Buffer::from_vec(file_of(5, &schema(true)));
         let file = Buffer::from_vec(file(5));
-        assert!(
-            decode(&file, &schema(true), 5)
-                .unwrap_err()
-                .contains("columns")
-        );
+        let two = Schema::new(schema(false).columns()[..2].to_vec()).unwrap();
+        for (file, expected) in [(&nullable, schema(false)), (&file, two)] {
+            let fault = decode(file, &expected, 5).unwrap_err();
+            assert!(fault.contains("columns"), "{fault}");
+        }
+        // A part without nulls of a table that has some elsewhere.
+        decode(&file, &schema(true), 5).unwrap();
         assert!(
             decode(&file, &schema(false), 6)
                 .unwrap_err()

@@ -9,6 +9,7 @@ pub mod columns;
 pub mod compression;
 mod dictionary;
 pub mod envelope;
+pub mod generation;
 pub mod index;
 mod lz4;
 pub mod manifest;

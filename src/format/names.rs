@@ -15,6 +15,12 @@ pub const CHECKSUMS: &str = "checksums.bin";
 pub const DICTIONARY: &str = "dictionary.zstd";
 /// Folder of the shard files.
 pub const SHARDS: &str = "shards";
+/// Folder of the later generations of a cache.
+pub const GENERATIONS: &str = "generations";
+/// The ids that a generation took out.
+pub const DELETED: &str = "deleted.bin";
+/// Folder of the leases, among the generations.
+pub const LEASES: &str = "leases";
 
 /// Columns that the samples metadata table adds; a source may not use them.
 pub const RESERVED_COLUMNS: [&str; 3] = ["cache_id", "sample_id", "weight"];

@@ -1,5 +1,6 @@
 //! `CachedDataset` as Python sees it; the class of the same name in `dataset_rt.dataset` wraps it.
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::dataset::{
 };
 use crate::error::CacheError;
 use crate::reader::Selection;
+use crate::store::generations::Wanted;
 
 /// Name, type and shape of a payload field.
 type Field = (String, String, Vec<Option<u64>>);
@@ -73,14 +75,29 @@ impl CachedDataset {
 
 #[pymethods]
 impl CachedDataset {
-    /// Opens caches; `reader_config` is the JSON form of a `ReaderConfig`.
+    /// Opens caches, each in the generation given, or else the newest; `reader_config` is the JSON form of a `ReaderConfig`.
     #[new]
-    fn new(py: Python<'_>, paths: Vec<PathBuf>, reader_config: &str) -> PyResult<Self> {
-        let options = options::parse(reader_config)?;
+    #[pyo3(signature = (paths, reader_config, generations = None))]
+    fn new(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        reader_config: &str,
+        generations: Option<Vec<Option<u64>>>,
+    ) -> PyResult<Self> {
+        let (options, newest) = options::parse(reader_config)?;
+        let generations = generations.unwrap_or_default().into_iter();
+        let wanted = generations.map(|number| number.map_or(newest, Wanted::Number));
+        let wanted = wanted.chain(iter::repeat(newest));
+        let caches: Vec<_> = paths.into_iter().zip(wanted).collect();
         let inner = detached(py, |interrupt| {
-            Dataset::open_stoppable(&paths, options, interrupt)
+            Dataset::open_stoppable(&caches, options, interrupt)
         })?;
         Self::wrap(py, inner)
+    }
+
+    /// The generation that is read of each cache, and why a newer one was passed over.
+    fn generations(&self) -> PyResult<Vec<(u64, Option<String>)>> {
+        self.inner.generations().map_err(to_pyerr)
     }
 
     fn __len__(&self) -> PyResult<usize> {

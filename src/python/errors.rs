@@ -42,6 +42,33 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("found", found)?;
             "UnsupportedVersionError"
         }
+        CacheError::NoGeneration {
+            path,
+            generation,
+            kept,
+        } => {
+            fields.set_item("path", path)?;
+            fields.set_item("generation", generation)?;
+            fields.set_item("kept", kept.clone())?;
+            "GenerationNotFoundError"
+        }
+        CacheError::DamagedGeneration {
+            path,
+            generation,
+            fault,
+            last_good,
+        } => {
+            fields.set_item("path", path)?;
+            fields.set_item("generation", generation)?;
+            fields.set_item("reason", fault.to_string())?;
+            fields.set_item("last_good", last_good)?;
+            "DamagedGenerationError"
+        }
+        CacheError::Deleted { path, sample_id } => {
+            fields.set_item("path", path)?;
+            fields.set_item("sample_id", sample_id)?;
+            "DeletedSampleError"
+        }
         CacheError::DamagedFile {
             path,
             subject,

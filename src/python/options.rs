@@ -9,6 +9,7 @@ use crate::dataset::{DatasetOptions, OrderOptions, Ranks};
 use crate::error::CacheError;
 use crate::sampling::order::Mode;
 use crate::sampling::position::Remainder;
+use crate::store::generations::Wanted;
 use crate::types::{Io, Verify};
 
 #[derive(Deserialize)]
@@ -26,6 +27,7 @@ struct ReaderConfig {
     verify: VerifyName,
     io: IoName,
     populate_bytes: u64,
+    fall_back: bool,
 }
 
 #[derive(Deserialize)]
@@ -44,8 +46,8 @@ enum IoName {
     Pread,
 }
 
-/// Options from the JSON form of a `ReaderConfig`.
-pub fn parse(json: &str) -> PyResult<DatasetOptions> {
+/// Options from the JSON form of a `ReaderConfig`, and which generation is opened where none is named.
+pub fn parse(json: &str) -> PyResult<(DatasetOptions, Wanted)> {
     let config: ReaderConfig = serde_json::from_str(json).map_err(|error| {
         to_pyerr(CacheError::option(
             "reader_config",
@@ -53,7 +55,7 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
             error,
         ))
     })?;
-    Ok(DatasetOptions {
+    let options = DatasetOptions {
         order: OrderOptions {
             mode: match (config.shuffle, config.replacement) {
                 (false, _) => Mode::Physical,
@@ -81,7 +83,12 @@ pub fn parse(json: &str) -> PyResult<DatasetOptions> {
         },
         populate_bytes: config.populate_bytes,
         validate_cache: config.validate_cache,
-    })
+    };
+    let wanted = match config.fall_back {
+        true => Wanted::LastGood,
+        false => Wanted::Newest,
+    };
+    Ok((options, wanted))
 }
 
 /// What to do with positions that do not fill a global batch, by its name.

@@ -1,14 +1,16 @@
 //! One published cache, opened: its manifest in memory, its files opened when first needed.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
+use super::deleted;
 use super::dictionary::DictionarySlot;
 use super::file::{FileReader, Purpose};
-use super::folder::{Folder, Identity};
+use super::folder::Identity;
+use super::generations::{self, Wanted};
+use super::live::LiveIds;
 use super::pool::{FilePool, FileSlot};
 use super::table;
 use super::verify::{RecordPlace, Verified};
@@ -16,9 +18,8 @@ use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::format::manifest::{Manifest, ShardEntry};
-use crate::format::names;
-use crate::limits::MANIFEST_BYTES_MAX;
-use crate::sync::{Mutex, lock};
+use crate::format::{generation, names};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::types::{Io, Verify};
 
 /// An open cache. Shared by every reader of the process, so that a record is verified once, not once per reader.
@@ -27,6 +28,7 @@ pub struct Cache {
     path: PathBuf,
     identity: Identity,
     manifest: Manifest,
+    passed_over: Option<String>,
     io: Io,
     pool: Arc<FilePool>,
     index: FileSlot,
@@ -35,48 +37,70 @@ pub struct Cache {
     dictionary: DictionarySlot,
     verified: Verified,
     metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
+    live_metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
+    live: OnceLock<LiveIds>,
 }
 
 impl Cache {
-    /// Opens the cache at `path`: reads the manifest and checks that every file is there with its length.
+    /// Opens the newest generation of the cache at `path`: reads the manifest and checks that every file is there with its
+    /// length.
     ///
     /// Its files are read as `pool` says, and kept open by it.
     ///
     /// # Errors
     /// [`CacheError::NotFound`] without a manifest, [`CacheError::Manifest`] or [`CacheError::UnsupportedVersion`] for
-    /// a bad one, [`CacheError::DamagedFile`] for a missing file or one of another length.
+    /// a bad one, [`CacheError::DamagedFile`] for a missing file or one of another length; with later generations
+    /// [`CacheError::DamagedGeneration`].
     pub fn open(path: &Path, pool: Arc<FilePool>) -> Result<Self> {
-        let folder = open_folder(path)?;
-        let manifest = manifest_in(&folder, path)?;
-        let check =
-            |name: &str, expected: u64| folder.stat(name)?.check_len(&path.join(name), expected);
-        check(names::INDEX, manifest.index_byte_len())?;
-        if manifest.record_checksums.is_some() {
-            check(names::CHECKSUMS, manifest.checksums_byte_len())?;
-        }
-        if let Some(dictionary) = &manifest.dictionary {
-            check(names::DICTIONARY, dictionary.byte_len)?;
-        }
-        folder
-            .stat(names::SHARDS)?
-            .check_directory(&path.join(names::SHARDS))?;
-        for shard in &manifest.shards {
-            check(&format!("{}/{}", names::SHARDS, shard.name), shard.byte_len)?;
-        }
-        folder
-            .stat(names::METADATA)?
-            .check_file(&path.join(names::METADATA))?;
+        Self::open_generation(path, pool, Wanted::Newest)
+    }
+
+    /// As [`Cache::open`], the wanted generation.
+    ///
+    /// # Errors
+    /// As [`generations::choose`].
+    pub fn open_generation(path: &Path, pool: Arc<FilePool>, wanted: Wanted) -> Result<Self> {
+        let folder = generations::open_folder(path)?;
+        let chosen = generations::choose(&folder, path, wanted)?;
         let identity = folder.identity()?;
         let io = pool.engine(path, &identity);
-        Ok(Self {
-            path: path.to_path_buf(),
+        Ok(Self::closed(
+            path.to_path_buf(),
             identity,
-            shards: manifest
-                .shards
-                .iter()
-                .map(|_| FileSlot::default())
-                .collect(),
+            chosen.manifest,
+            chosen.passed_over,
+            io,
+            pool,
+        ))
+    }
+
+    /// The same cache with nothing open and nothing locked. Reads nothing.
+    pub fn reopened(&self, pool: Arc<FilePool>) -> Self {
+        Self::closed(
+            self.path.clone(),
+            self.identity.clone(),
+            self.manifest.clone(),
+            self.passed_over.clone(),
+            self.io,
+            pool,
+        )
+    }
+
+    fn closed(
+        path: PathBuf,
+        identity: Identity,
+        manifest: Manifest,
+        passed_over: Option<String>,
+        io: Io,
+        pool: Arc<FilePool>,
+    ) -> Self {
+        let shards = manifest.shards.iter().map(|_| FileSlot::default());
+        Self {
+            path,
+            identity,
+            shards: shards.collect(),
             manifest,
+            passed_over,
             io,
             pool,
             index: FileSlot::default(),
@@ -84,28 +108,8 @@ impl Cache {
             dictionary: DictionarySlot::default(),
             verified: Verified::default(),
             metadata: Mutex::default(),
-        })
-    }
-
-    /// The same cache with nothing open and nothing locked. Reads nothing.
-    pub fn reopened(&self, pool: Arc<FilePool>) -> Self {
-        Self {
-            path: self.path.clone(),
-            identity: self.identity.clone(),
-            shards: self
-                .manifest
-                .shards
-                .iter()
-                .map(|_| FileSlot::default())
-                .collect(),
-            manifest: self.manifest.clone(),
-            io: self.io,
-            pool,
-            index: FileSlot::default(),
-            checksums: FileSlot::default(),
-            dictionary: DictionarySlot::default(),
-            verified: Verified::default(),
-            metadata: Mutex::default(),
+            live_metadata: Mutex::default(),
+            live: OnceLock::new(),
         }
     }
 
@@ -129,9 +133,84 @@ impl Cache {
         &self.manifest
     }
 
+    /// Why a newer generation than this was passed over.
+    pub fn passed_over(&self) -> Option<&str> {
+        self.passed_over.as_deref()
+    }
+
     /// Number of samples.
     pub fn len(&self) -> u64 {
         self.manifest.sample_count
+    }
+
+    /// Number of sample ids ever given: every sample has one below it, and some may be deleted.
+    pub fn sample_ids(&self) -> u64 {
+        self.manifest.sample_ids()
+    }
+
+    /// Whether samples were taken out of the cache.
+    pub fn has_deleted(&self) -> bool {
+        !self.manifest.deleted_parts().is_empty()
+    }
+
+    /// The ids of the samples, if some were taken out: read the first time. Without, they are `0..len`.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] for a file of deleted ids that is not what the manifest describes.
+    pub fn live(&self) -> Result<Option<&LiveIds>> {
+        if !self.has_deleted() {
+            return Ok(None);
+        }
+        if let Some(live) = self.live.get() {
+            return Ok(Some(live));
+        }
+        let gone = self.deleted_since(0)?;
+        let live = LiveIds::new(gone, self.sample_ids()).ok_or_else(|| {
+            CacheError::damaged(
+                &self.manifest_path(),
+                "deleted ids",
+                format!("distinct ones below {}", self.sample_ids()),
+                "others",
+            )
+        })?;
+        Ok(Some(self.live.get_or_init(|| live)))
+    }
+
+    /// The ids that generations after number `generation` took out, in ascending order.
+    ///
+    /// # Errors
+    /// As [`Cache::live`].
+    pub fn deleted_since(&self, generation: u64) -> Result<Vec<u64>> {
+        let mut gone = Vec::new();
+        for part in self.manifest.deleted_parts() {
+            if part.generation > generation {
+                gone.extend(deleted::read(&self.path, part, self.io)?);
+            }
+        }
+        gone.sort_unstable();
+        Ok(gone)
+    }
+
+    /// Path of the manifest, for messages.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.placed(self.manifest.number(), names::MANIFEST)
+    }
+
+    /// Path of a file of generation `number`.
+    fn placed(&self, number: u64, file: &str) -> PathBuf {
+        self.path.join(generation::placed(number, file))
+    }
+
+    /// Path of the index, for messages.
+    pub fn index_path(&self) -> PathBuf {
+        let own = self.manifest.generation.as_ref();
+        self.placed(own.map_or(0, |own| own.index), names::INDEX)
+    }
+
+    /// Path of the record checksums, for messages.
+    pub fn checksums_path(&self) -> PathBuf {
+        let own = self.manifest.generation.as_ref();
+        self.placed(own.map_or(0, |own| own.checksums), names::CHECKSUMS)
     }
 
     /// Whether the cache has no sample.
@@ -143,7 +222,7 @@ impl Cache {
     pub fn index(&self) -> Result<Arc<FileReader>> {
         let len = self.manifest.index_byte_len();
         self.index.get(&self.pool, || {
-            FileReader::open(&self.path.join(names::INDEX), len, self.io, Purpose::Table)
+            FileReader::open(&self.index_path(), len, self.io, Purpose::Table)
         })
     }
 
@@ -153,14 +232,7 @@ impl Cache {
             return Ok(None);
         }
         let len = self.manifest.checksums_byte_len();
-        let open = || {
-            FileReader::open(
-                &self.path.join(names::CHECKSUMS),
-                len,
-                self.io,
-                Purpose::Table,
-            )
-        };
+        let open = || FileReader::open(&self.checksums_path(), len, self.io, Purpose::Table);
         self.checksums.get(&self.pool, open).map(Some)
     }
 
@@ -170,15 +242,17 @@ impl Cache {
     /// [`CacheError::DamagedFile`] if it is not the file that the manifest describes, or no dictionary.
     pub fn dictionary(&self) -> Result<Option<&Dictionary>> {
         let entry = self.manifest.dictionary.as_ref();
+        let own = self.manifest.generation.as_ref();
+        let path = || self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY);
         entry
-            .map(|entry| self.dictionary.get(&self.path, self.io, entry))
+            .map(|entry| self.dictionary.get(&path, self.io, entry))
             .transpose()
     }
 
     /// Shard number `shard`, open.
     pub fn shard(&self, shard: u64) -> Result<Arc<FileReader>> {
         let (entry, slot) = self.shard_entry(shard)?;
-        let path = self.path.join(names::SHARDS).join(&entry.name);
+        let path = self.path.join(entry.file());
         slot.get(&self.pool, || {
             FileReader::open(&path, entry.byte_len, self.io, Purpose::Records)
         })
@@ -186,10 +260,10 @@ impl Cache {
 
     /// Path of shard number `shard`, for messages.
     pub fn shard_path(&self, shard: u64) -> PathBuf {
-        let name = self
-            .shard_entry(shard)
-            .map_or_else(|_| names::shard(shard), |(entry, _)| entry.name.clone());
-        self.path.join(names::SHARDS).join(name)
+        match self.shard_entry(shard) {
+            Ok((entry, _)) => self.path.join(entry.file()),
+            Err(_) => self.path.join(names::SHARDS).join(names::shard(shard)),
+        }
     }
 
     fn shard_entry(&self, shard: u64) -> Result<(&ShardEntry, &FileSlot)> {
@@ -217,10 +291,10 @@ impl Cache {
     /// [`CacheError::OutOfRange`] beyond the last sample, [`CacheError::DamagedRecord`] for a row that points outside
     /// its shard.
     pub fn index_row(&self, index: &FileReader, sample: u64) -> Result<IndexRow> {
-        if sample >= self.len() {
+        if sample >= self.sample_ids() {
             return Err(CacheError::OutOfRange {
                 index: i128::from(sample),
-                len: self.len(),
+                len: self.sample_ids(),
             });
         }
         let mut scratch = Vec::new();
@@ -299,7 +373,7 @@ impl Cache {
                     offset: row.offset,
                 };
                 self.verified
-                    .record(self.len(), at, record, checksums, verify)
+                    .record(self.sample_ids(), at, record, checksums, verify)
             }
             None => {
                 let expected = self.shard_entry(row.shard)?.0.sha256;
@@ -310,7 +384,8 @@ impl Cache {
         }
     }
 
-    /// The metadata table, in batches that point into the file; checked against the manifest the first time.
+    /// The metadata of all sample ids, deleted ones too, in batches that point into the files; checked against the manifest
+    /// the first time.
     ///
     /// # Errors
     /// [`CacheError::DamagedFile`] if the checksum, the columns or the number of rows differ.
@@ -319,40 +394,39 @@ impl Cache {
         if let Some(batches) = slot.as_ref() {
             return Ok(Arc::clone(batches));
         }
-        let batches = table::read(&self.path, self.io, &self.manifest, self.len())?;
+        let mut batches = Vec::new();
+        for part in self.manifest.metadata_parts().iter() {
+            let path = self.placed(part.generation, names::METADATA);
+            batches.extend(table::read(&path, self.io, &self.manifest, part)?);
+        }
         let batches = Arc::new(batches);
+        *slot = Some(Arc::clone(&batches));
+        Ok(batches)
+    }
+
+    /// The metadata of the samples that are left, one row for each in order.
+    ///
+    /// # Errors
+    /// As [`Cache::metadata`] and [`Cache::live`].
+    pub fn live_metadata(&self) -> Result<Arc<Vec<RecordBatch>>> {
+        let Some(live) = self.live()? else {
+            return self.metadata();
+        };
+        let mut slot = lock(&self.live_metadata);
+        if let Some(batches) = slot.as_ref() {
+            return Ok(Arc::clone(batches));
+        }
+        let batches = Arc::new(table::without(&self.metadata()?, live)?);
         *slot = Some(Arc::clone(&batches));
         Ok(batches)
     }
 }
 
-/// Reads and checks the manifest of the cache at `path`.
+/// Reads and checks the manifest of the newest generation of the cache at `path`.
 ///
 /// # Errors
-/// [`CacheError::NotFound`] if there is none, otherwise as [`Manifest::parse`].
+/// [`CacheError::NotFound`] if there is none, otherwise as [`generations::choose`].
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
-    manifest_in(&open_folder(path)?, path)
-}
-
-fn open_folder(path: &Path) -> Result<Folder> {
-    Folder::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => CacheError::NotFound {
-            path: path.to_path_buf(),
-            reason: "no such directory".to_owned(),
-        },
-        _ => CacheError::io("open", path, error),
-    })
-}
-
-fn manifest_in(folder: &Folder, path: &Path) -> Result<Manifest> {
-    let file = path.join(names::MANIFEST);
-    let text = folder.read(names::MANIFEST, MANIFEST_BYTES_MAX);
-    let text = text.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => CacheError::NotFound {
-            path: path.to_path_buf(),
-            reason: "the directory has no manifest.json".to_owned(),
-        },
-        _ => CacheError::io("read", &file, error),
-    })??;
-    Manifest::parse(&file, &text)
+    let folder = generations::open_folder(path)?;
+    generations::choose(&folder, path, Wanted::Newest).map(|chosen| chosen.manifest)
 }

@@ -1,13 +1,12 @@
 //! The zstd dictionary of an open cache: read, checked and digested once, by whoever first needs it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::file::{FileReader, Purpose};
 use crate::error::{CacheError, Result};
 use crate::format::checksum::Sha256Digest;
 use crate::format::compression::Dictionary;
 use crate::format::manifest::DictionaryEntry;
-use crate::format::names;
 use crate::sync::{Mutex, OnceLock, lock};
 use crate::types::Io;
 
@@ -20,11 +19,16 @@ pub(super) struct DictionarySlot {
 }
 
 impl DictionarySlot {
-    /// The dictionary of the cache at `path`, as `entry` describes it.
+    /// The dictionary in the file that `path` gives, as `entry` describes it.
     ///
     /// # Errors
     /// [`CacheError::DamagedFile`] for another file, or for one that is no dictionary.
-    pub fn get(&self, path: &Path, io: Io, entry: &DictionaryEntry) -> Result<&Dictionary> {
+    pub fn get(
+        &self,
+        path: &dyn Fn() -> PathBuf,
+        io: Io,
+        entry: &DictionaryEntry,
+    ) -> Result<&Dictionary> {
         if let Some(dictionary) = self.digested.get() {
             return Ok(dictionary);
         }
@@ -32,7 +36,7 @@ impl DictionarySlot {
         if let Some(dictionary) = self.digested.get() {
             return Ok(dictionary);
         }
-        let dictionary = digest(&path.join(names::DICTIONARY), io, entry)?;
+        let dictionary = digest(&path(), io, entry)?;
         Ok(self.digested.get_or_init(|| dictionary))
     }
 }

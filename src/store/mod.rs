@@ -1,9 +1,13 @@
 //! Files of a cache: how they are created, made durable and published whole, and who may do so.
 
 pub mod cache;
+pub mod change;
+mod deleted;
 mod dictionary;
 pub mod file;
 pub mod folder;
+pub mod generations;
+pub mod live;
 pub mod locality;
 pub mod lock;
 mod map;
@@ -13,6 +17,7 @@ pub mod populate;
 pub mod prefetch;
 pub mod publish;
 pub mod slot;
+pub mod sweep;
 mod table;
 pub mod validate;
 pub mod verify;

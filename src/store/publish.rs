@@ -3,13 +3,12 @@
 //! The staging directory is a hidden sibling `.<name>.tmp-<pid>-<random>`, so it is on the same file system and no
 //! reader takes it for a cache. See `docs/durability.md` for what holds after each call.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::lock::CacheLock;
+use super::sweep::{GENERATION_STEM, sweep_stale, unique};
 use super::vfs::{Vfs, VfsFile, create_dirs, sync_name_of};
 use crate::error::{CacheError, Result};
 use crate::sync::{Mutex, lock as locked};
@@ -67,9 +66,32 @@ impl Staging {
         if lock.has_remains() {
             sweep_stale(&*vfs, base, name, &lock)?;
         }
+        Self::stage(vfs, base, name, name, lock)
+    }
+
+    /// Starts a generation of a cache, to be called `base/name`, under the lock of that cache.
+    ///
+    /// [`CacheError::Exists`] if anything has the name already.
+    pub(super) fn begin_generation(
+        vfs: Arc<dyn Vfs>,
+        base: &Path,
+        name: &str,
+        lock: CacheLock,
+    ) -> Result<Staging> {
+        create_dirs(&*vfs, base)?;
+        Self::stage(vfs, base, name, GENERATION_STEM, lock)
+    }
+
+    fn stage(
+        vfs: Arc<dyn Vfs>,
+        base: &Path,
+        name: &str,
+        stem: &str,
+        lock: CacheLock,
+    ) -> Result<Staging> {
         let target = base.join(name);
         refuse_existing(&*vfs, &target)?;
-        let directory = create_staging_directory(&*vfs, base, name)?;
+        let directory = create_staging_directory(&*vfs, base, stem)?;
         Ok(Staging {
             vfs,
             base: base.to_path_buf(),
@@ -269,59 +291,6 @@ impl Withdrawn {
     }
 }
 
-/// Removes the staging directories that dead writers of `base/name` left, and returns their paths.
-///
-/// The lock proves that they are dead; one that is not exclusive proves nothing, and nothing is removed. Lists all of
-/// `base`, so [`Staging::begin`] calls it only when the lock [has remains](CacheLock::has_remains), which this settles.
-pub fn sweep_stale(
-    vfs: &dyn Vfs,
-    base: &Path,
-    name: &str,
-    lock: &CacheLock,
-) -> Result<Vec<PathBuf>> {
-    if !lock.is_exclusive() || !lock.guards(base, name) {
-        return Ok(Vec::new());
-    }
-    let (staged, dead) = (format!(".{name}.tmp-"), format!(".{name}.dead-"));
-    let names = vfs
-        .list(base)
-        .map_err(|error| CacheError::io("list directory", base, error))?;
-    let mut swept = Vec::new();
-    for entry in names.iter().filter_map(|entry| entry.to_str()) {
-        let path = base.join(entry);
-        let remove = if is_ours(entry, &dead) {
-            path.clone()
-        } else if is_ours(entry, &staged) {
-            // Renamed first: should a network file system ever grant its lock twice, a live writer then fails cleanly
-            // at its next operation and cannot publish a directory that is half removed.
-            let aside = base.join(format!("{dead}{}", unique()));
-            vfs.rename_noreplace(&path, &aside)
-                .map_err(|error| CacheError::io("set aside stale directory", &path, error))?;
-            aside
-        } else {
-            continue;
-        };
-        vfs.remove_dir_all(&remove)
-            .map_err(|error| CacheError::io("remove stale directory", &remove, error))?;
-        swept.push(path);
-    }
-    lock.set_remains(false);
-    Ok(swept)
-}
-
-/// Whether `entry` is `prefix` followed by what [`unique`] gives; the cache `a` must not sweep for a cache `a.tmp-x`.
-fn is_ours(entry: &str, prefix: &str) -> bool {
-    entry
-        .strip_prefix(prefix)
-        .and_then(|rest| rest.split_once('-'))
-        .is_some_and(|(pid, random)| {
-            !pid.is_empty()
-                && pid.bytes().all(|byte| byte.is_ascii_digit())
-                && random.len() == 16
-                && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
-}
-
 fn create_staging_directory(vfs: &dyn Vfs, base: &Path, name: &str) -> Result<PathBuf> {
     loop {
         let directory = base.join(format!(".{name}.tmp-{}", unique()));
@@ -334,13 +303,6 @@ fn create_staging_directory(vfs: &dyn Vfs, base: &Path, name: &str) -> Result<Pa
             }
         }
     }
-}
-
-/// `<pid>-<16 hexadecimal digits>`, no two alike.
-fn unique() -> String {
-    // The standard library seeds hash maps from the operating system and offers no other random number.
-    let random = RandomState::new().hash_one(std::process::id());
-    format!("{}-{random:016x}", std::process::id())
 }
 
 fn refuse_existing(vfs: &dyn Vfs, target: &Path) -> Result<()> {
@@ -369,28 +331,6 @@ mod tests {
     fn begin(base: &Path) -> Result<Staging> {
         let lock = CacheLock::try_acquire(base, "c")?;
         Staging::begin(Arc::new(OsVfs), base, "c", lock)
-    }
-
-    #[test]
-    fn only_names_that_a_writer_of_this_cache_makes_are_swept() {
-        let real = format!(".c.tmp-{}", unique());
-        for (entry, expected) in [
-            (real.as_str(), true),
-            (".c.tmp-1-0123456789abcdef", true),
-            // Stages of caches called `c.tmp-1` and `c.tmp-x`, and things people make.
-            (".c.tmp-1.tmp-1-0123456789abcdef", false),
-            (".c.tmp-x-0123456789abcdef", false),
-            (".c.tmp-1-0123456789abcde", false),
-            (".c.tmp--0123456789abcdef", false),
-            (".c.tmp-1-0123456789abcdefa", false),
-            (".c.tmp-1-0123456789abcdeg", false),
-            (".c.tmp-", false),
-            ("c.tmp-1-0123456789abcdef", false),
-            (".d.tmp-1-0123456789abcdef", false),
-        ] {
-            assert_eq!(is_ours(entry, ".c.tmp-"), expected, "{entry}");
-        }
-        assert_ne!(unique(), unique());
     }
 
     #[test]

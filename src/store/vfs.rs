@@ -26,6 +26,8 @@ pub trait Vfs: Send + Sync + Debug {
     /// Renames within one file system in one step; `AlreadyExists`, and nothing changed, if anything, even an empty
     /// directory, is called `to`.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Renames a file within one file system in one step, in place of the file called `to`.
+    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in this directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Removes one file or symbolic link.
@@ -87,6 +89,10 @@ impl Vfs for OsVfs {
             Err(error) if lacks_exclusive_rename(&error) => rename_after_look(from, to),
             done => done,
         }
+    }
+
+    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

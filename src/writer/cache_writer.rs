@@ -18,7 +18,7 @@ use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
 use crate::format::compression::Algorithm;
 use crate::format::manifest::{
-    ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
+    CREATED_BY, ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
 };
 use crate::format::names::{MANIFEST, check_source_name, shard};
 use crate::format::payload::PayloadSchema;
@@ -354,6 +354,7 @@ fn manifest(
             byte_len: lengths.byte_len,
             compression: options.compression(),
             sha256: digest(Tag::Shard(id))?.sha256,
+            generation: 0,
         })
     });
     let dictionary = |byte_len| {
@@ -387,6 +388,8 @@ fn manifest(
         metadata_schema: committed.schema,
         dictionary: committed.dictionary.map(dictionary).transpose()?,
         source_version: None,
-        created_by: Some(concat!("dataset_rt ", env!("CARGO_PKG_VERSION")).to_owned()),
+        created_by: Some(CREATED_BY.to_owned()),
+        generation: None,
+        removed: false,
     })
 }

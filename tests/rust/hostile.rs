@@ -17,6 +17,7 @@ use dataset_rt::format::names::{CHECKSUMS, DICTIONARY, INDEX, MANIFEST, METADATA
 use dataset_rt::format::schema::Schema;
 use dataset_rt::limits::METADATA_JSON_BYTES_MAX;
 use dataset_rt::reader::{Chunk, Loader};
+use dataset_rt::store::generations::Wanted;
 use dataset_rt::types::{Io, SampleRef, Verify};
 
 use crate::support::caches::{Forge, Layout, copy, record, samples, write_here};
@@ -381,7 +382,7 @@ fn validated(forge: &Forge, interrupt: &mut dyn FnMut() -> Result<()>) -> Result
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache");
     forge.write(&path);
-    Caches::open_stoppable(&[path], Io::Auto, true, interrupt).map(drop)
+    Caches::open_stoppable(&[(path, Wanted::Newest)], Io::Auto, true, interrupt).map(drop)
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod cache_crash;
 mod corruption;
 mod crash;
 mod engines;
+mod generations;
 mod golden;
 mod hostile;
 mod layers;

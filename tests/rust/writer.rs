@@ -778,6 +778,9 @@ impl Vfs for Odd {
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
         OsVfs.rename_noreplace(from, to)
     }
+    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsVfs.replace_file(from, to)
+    }
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         OsVfs.sync_dir(path)
     }

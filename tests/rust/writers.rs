@@ -9,7 +9,8 @@ use std::sync::{Arc, Barrier};
 
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::store::lock::CacheLock;
-use dataset_rt::store::publish::{Staging, sweep_stale};
+use dataset_rt::store::publish::Staging;
+use dataset_rt::store::sweep::sweep_stale;
 use dataset_rt::store::vfs::OsVfs;
 
 use crate::crash::{NAME, judge, publish};

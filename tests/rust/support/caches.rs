@@ -199,6 +199,7 @@ impl Forge {
                     ratio: 1.0,
                 },
                 sha256: Sha256Digest([0; 32]),
+                generation: 0,
             }],
             payload: None,
             record_checksums: Some(RecordChecksums {
@@ -209,6 +210,8 @@ impl Forge {
             dictionary: None,
             source_version: None,
             created_by: None,
+            generation: None,
+            removed: false,
         };
         Self {
             manifest,

@@ -198,6 +198,15 @@ impl Vfs for SimDisk {
         })
     }
 
+    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call("replace", from, |nodes| {
+            self.find(nodes, from)?;
+            let (from_dir, from) = self.split(nodes, from)?;
+            let (to_dir, to) = self.split(nodes, to)?;
+            Ok(vec![Op::Rename(from_dir, from, to_dir, to)])
+        })
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.call("sync_dir", path, |nodes| {
             // Above the mount point is another disk, of which nothing here depends.
@@ -283,6 +292,9 @@ impl Vfs for Forgetful {
     }
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.disk.rename_noreplace(from, to)
+    }
+    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.replace_file(from, to)
     }
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         if (self.forgets)(path) {

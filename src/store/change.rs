@@ -1,0 +1,184 @@
+//! A change of a cache: the right to make it, the generation it starts from, and the publication of the next one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::cache::Cache;
+use super::generations::{self, GENERATIONS_FORMAT, Wanted};
+use super::lock::CacheLock;
+use super::pool::FilePool;
+use super::publish::Staging;
+use super::sweep::{MANIFEST_STEM, sweep_stale, unique};
+use super::vfs::Vfs;
+use crate::error::{CacheError, Result};
+use crate::format::generation::{Operation, folder, placed};
+use crate::format::manifest::Manifest;
+use crate::format::names;
+use crate::types::Io;
+
+/// The right to change one cache, and the generation to start from. Dropped, it changes nothing.
+#[derive(Debug)]
+pub struct Change {
+    vfs: Arc<dyn Vfs>,
+    path: PathBuf,
+    cache: Cache,
+    next: u64,
+    /// Given on to the stage of the next generation.
+    lock: Option<CacheLock>,
+}
+
+impl Change {
+    /// Takes the lock of the cache at `path`, removes what dead maintainers of it left, and opens the wanted generation.
+    ///
+    /// # Errors
+    /// [`CacheError::Locked`] naming who writes or maintains the cache, [`CacheError::NotFound`] without a cache, and those
+    /// of [`Cache::open_generation`].
+    pub fn begin(vfs: Arc<dyn Vfs>, path: &Path, wanted: Wanted) -> Result<Self> {
+        // Without a cache there is nothing to lock either.
+        drop(generations::open_folder(path)?);
+        let path =
+            std::fs::canonicalize(path).map_err(|error| CacheError::io("resolve", path, error))?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let (Some(base), Some(name)) = (path.parent(), name) else {
+            return Err(CacheError::NotFound {
+                path,
+                reason: "the root of a file system cannot be one".to_owned(),
+            });
+        };
+        let lock = CacheLock::try_acquire(base, name)?;
+        if lock.has_remains() {
+            sweep_stale(&*vfs, base, name, &lock)?;
+        }
+        let cache = Cache::open_generation(&path, Arc::new(FilePool::new(Io::Auto)), wanted)?;
+        let newest = generations::list(&path)?.last().copied().unwrap_or(0);
+        Ok(Self {
+            next: newest.max(cache.manifest().number()).saturating_add(1),
+            vfs,
+            cache,
+            lock: Some(lock),
+            path,
+        })
+    }
+
+    /// The cache in the generation to start from.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The cache directory, resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file system.
+    pub fn vfs(&self) -> &Arc<dyn Vfs> {
+        &self.vfs
+    }
+
+    /// Number of the generation to be made.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The manifest of the next generation as if nothing were different in it.
+    pub fn successor(&self, operation: Operation) -> Manifest {
+        self.cache
+            .manifest()
+            .successor(self.next, operation, now_unix())
+    }
+
+    /// Where the files of the next generation are written; once.
+    ///
+    /// # Errors
+    /// As [`Staging::begin`].
+    pub fn stage(&mut self) -> Result<Staging> {
+        let lock = self
+            .lock
+            .take()
+            .ok_or_else(|| CacheError::internal("a generation was staged twice"))?;
+        let base = self.path.join(names::GENERATIONS);
+        let staged =
+            Staging::begin_generation(Arc::clone(&self.vfs), &base, &folder(self.next), lock);
+        staged.map_err(|error| self.lost(error))
+    }
+
+    /// Makes the staged generation the newest one. Old readers are refused from now on: they know no later generations,
+    /// and would give out what was deleted.
+    ///
+    /// # Errors
+    /// As [`Staging::publish`]; [`CacheError::Locked`] if another maintainer was first where nothing can be locked.
+    pub fn publish(self, staging: Staging, manifest: &Manifest) -> Result<()> {
+        let text = manifest.to_bytes()?;
+        raise_root(&*self.vfs, &self.path)?;
+        match staging.publish(names::MANIFEST, &text) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// A number that is taken: somebody else changed the cache.
+    fn lost(&self, error: CacheError) -> CacheError {
+        match error {
+            CacheError::Exists { .. } => CacheError::Locked {
+                path: self.path.clone(),
+                holder: format!(
+                    "another maintainer, which has published generation {}; try again",
+                    self.next
+                ),
+            },
+            error => error,
+        }
+    }
+}
+
+/// Raises the format version of the root manifest to the first that may have later generations.
+fn raise_root(vfs: &dyn Vfs, path: &Path) -> Result<()> {
+    let folder = generations::open_folder(path)?;
+    let root = generations::read_manifest(&folder, path, 0)?;
+    if root.format_version >= GENERATIONS_FORMAT {
+        return Ok(());
+    }
+    let raised = Manifest {
+        format_version: GENERATIONS_FORMAT,
+        ..root
+    };
+    replace_manifest(vfs, path, &raised)
+}
+
+/// Puts a manifest in the place of that of its generation, durably and in one step.
+///
+/// # Errors
+/// [`CacheError::Io`]; the old one is still in place then, or the new one but perhaps not durably.
+pub fn replace_manifest(vfs: &dyn Vfs, path: &Path, manifest: &Manifest) -> Result<()> {
+    let target = path.join(placed(manifest.number(), names::MANIFEST));
+    let aside = path.join(format!(".{MANIFEST_STEM}.tmp-{}", unique()));
+    let text = manifest.to_bytes()?;
+    let written = write_whole(vfs, &aside, &text).and_then(|()| {
+        vfs.replace_file(&aside, &target)
+            .map_err(|error| CacheError::io("replace", &target, error))
+    });
+    if let Err(error) = written {
+        let _ = vfs.remove_file(&aside);
+        return Err(error);
+    }
+    let changed = [Some(path), target.parent().filter(|parent| *parent != path)];
+    for directory in changed.into_iter().flatten() {
+        vfs.sync_dir(directory)
+            .map_err(|error| CacheError::io("sync directory", directory, error))?;
+    }
+    Ok(())
+}
+
+fn write_whole(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> Result<()> {
+    let fault = |action| move |error| CacheError::io(action, path, error);
+    let mut file = vfs.create_file(path).map_err(fault("create file"))?;
+    file.write_all(bytes).map_err(fault("write"))?;
+    file.sync().map_err(fault("sync"))
+}
+
+/// The time, in seconds since 1970.
+pub fn now_unix() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

@@ -2,6 +2,7 @@
 
 from dataset_rt import errors
 from dataset_rt.api import (
+    CacheChange,
     CachedBatch,
     CachedDataset,
     CachedSample,
@@ -13,17 +14,23 @@ from dataset_rt.api import (
     CacheWriteError,
     CacheWriteResult,
     CacheWriteSuccess,
+    Lease,
     ReaderConfig,
     ReaderProfile,
     ShardCompression,
     SizedTorchIterableDataset,
+    VacuumReport,
     WriterConfig,
     WriterProfilerConfig,
+    delete_samples,
+    lease_generation,
+    vacuum_cache,
     write_arrays,
     write_cache,
 )
 
 __all__ = [
+    "CacheChange",
     "CacheInput",
     "CacheSource",
     "CacheSourcesDatasetError",
@@ -35,13 +42,18 @@ __all__ = [
     "CachedBatch",
     "CachedDataset",
     "CachedSample",
+    "Lease",
     "ReaderConfig",
     "ReaderProfile",
     "ShardCompression",
     "SizedTorchIterableDataset",
+    "VacuumReport",
     "WriterConfig",
     "WriterProfilerConfig",
+    "delete_samples",
     "errors",
+    "lease_generation",
+    "vacuum_cache",
     "write_arrays",
     "write_cache",
 ]

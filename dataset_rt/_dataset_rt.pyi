@@ -128,3 +128,23 @@ def write_cache(
     sources: Sequence[object], base: Path, writer_config: str, reuse_existing: bool
 ) -> list[tuple[bool, str, str]]:
     """Write one cache per source; each result is success, source name, and path or message."""
+
+def delete_samples(path: str, ids: Any) -> tuple[str, str, int, int, int, int, int, int]:
+    """Take the samples with these ids, a buffer of unsigned 64-bit numbers, out of a cache.
+
+    Return path, operation, generation, the one before, samples, added, deleted and bytes written.
+    """
+
+def vacuum_cache(
+    path: str, grace_seconds: int, dry_run: bool
+) -> tuple[str, list[tuple[int, str]], list[int], int, int]:
+    """Remove files that no kept generation needs.
+
+    Return path, kept generations and why, those given up, and how many files and bytes were removed.
+    """
+
+def lease_generation(path: str, generation: int | None, seconds: int) -> tuple[int, int, str]:
+    """Keep a generation; return its number, the end in seconds since 1970, and the file that stands for it."""
+
+def release_lease(file: str) -> None:
+    """End a lease."""

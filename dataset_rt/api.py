@@ -2,8 +2,10 @@
 
 from dataset_rt.adapters.torch import SizedTorchIterableDataset
 from dataset_rt.batch import CachedBatch
+from dataset_rt.cache import delete_samples, lease_generation, vacuum_cache
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
+from dataset_rt.maintenance import CacheChange, Lease, VacuumReport
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -19,6 +21,7 @@ from dataset_rt.records import (
 from dataset_rt.writer import write_arrays, write_cache
 
 __all__ = [
+    "CacheChange",
     "CacheInput",
     "CacheSource",
     "CacheSourcesDatasetError",
@@ -30,12 +33,17 @@ __all__ = [
     "CachedBatch",
     "CachedDataset",
     "CachedSample",
+    "Lease",
     "ReaderConfig",
     "ReaderProfile",
     "ShardCompression",
     "SizedTorchIterableDataset",
+    "VacuumReport",
     "WriterConfig",
     "WriterProfilerConfig",
+    "delete_samples",
+    "lease_generation",
+    "vacuum_cache",
     "write_arrays",
     "write_cache",
 ]

@@ -80,8 +80,8 @@ class CachedDataset:
     Args:
         paths: Cache directories; the position of a cache here is its `cache_id`.
         reader_config: Seed and reading options.
-        generations: Which generation of each cache to read; `None`, for one or for all, is the newest. A dataset keeps its
-            generation whatever is appended, deleted or compacted meanwhile.
+        generations: Which generation of each cache to read; `None`, for one or for all, is the newest. A dataset keeps
+            its generation whatever is appended, deleted or compacted meanwhile.
 
     Raises:
         CacheNotFoundError: There is no cache at a path.
@@ -118,7 +118,9 @@ class CachedDataset:
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
         if generations is not None and len(generations) != len(self._paths):
-            raise ValueError(f"generations must name one of each of {len(self._paths)} caches, found {len(generations)}")
+            raise ValueError(
+                f"generations must name one of each of {len(self._paths)} caches, found {len(generations)}"
+            )
         self._wanted = None if generations is None else list(generations)
         self._opened = self._open()
         if reader_config.fall_back:

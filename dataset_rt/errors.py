@@ -25,7 +25,6 @@ __all__ = [
     "CorruptRecordError",
     "DamagedGenerationError",
     "DatasetRTError",
-    "DeletedSampleError",
     "DuplicateCacheError",
     "EmptySourceError",
     "FallBackWarning",
@@ -139,13 +138,6 @@ class DamagedGenerationError(InvalidCacheError):
     generation: int
     reason: str
     last_good: int | None
-
-
-class DeletedSampleError(DatasetRTError, LookupError):
-    """The sample `sample_id` of the cache at `path` was deleted."""
-
-    path: Path
-    sample_id: int
 
 
 class SchemaMismatchError(InvalidCacheError):

@@ -47,10 +47,6 @@ pub enum CacheError {
         last_good: Option<u64>,
     },
 
-    /// A sample was taken out of its cache.
-    #[error("{}: sample {sample_id} is deleted", path.display())]
-    Deleted { path: PathBuf, sample_id: u64 },
-
     /// A whole file is missing, short, altered or shaped wrongly.
     #[error("{}: {subject}: expected {expected}, found {found}", path.display())]
     DamagedFile {

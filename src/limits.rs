@@ -5,6 +5,9 @@
 /// default size).
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
+/// Most bytes of a lease that are read: it names a generation, a time and a process.
+pub const LEASE_BYTES_MAX: u64 = 64 << 10;
+
 /// Largest payload of one sample, in bytes: the length prefix of an lz4 or zstd payload has 32 bits.
 pub const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
 

@@ -54,6 +54,12 @@ NAMES = [
     "CacheSourcesDatasetError",
     "CacheSourcesDatasetResult",
     "SizedTorchIterableDataset",
+    "CacheChange",
+    "Lease",
+    "VacuumReport",
+    "delete_samples",
+    "lease_generation",
+    "vacuum_cache",
 ]
 
 ERRORS = [name for name in errors.__all__ if not issubclass(getattr(errors, name), Warning)]
@@ -125,6 +131,7 @@ def test_the_writer_is_called_as_in_the_published_release():
     assert signature(CachedDataset) == [
         ("paths", "POSITIONAL_OR_KEYWORD", ...),
         ("reader_config", "KEYWORD_ONLY", ...),
+        ("generations", "KEYWORD_ONLY", None),
     ]
 
 
@@ -151,6 +158,7 @@ def test_defaults_are_the_documented_ones():
         "verify": "first",
         "io": "auto",
         "populate_bytes": 1 << 30,
+        "fall_back": False,
     }
 
 

@@ -2,5 +2,7 @@
 
 mod changed;
 pub mod delete;
+pub mod lease;
+pub mod vacuum;
 
 pub use changed::Changed;

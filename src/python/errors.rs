@@ -50,6 +50,7 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("path", path)?;
             fields.set_item("generation", generation)?;
             fields.set_item("kept", kept.clone())?;
+            fields.set_item("reason", format!("no generation {generation}"))?;
             "GenerationNotFoundError"
         }
         CacheError::DamagedGeneration {
@@ -63,11 +64,6 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("reason", fault.to_string())?;
             fields.set_item("last_good", last_good)?;
             "DamagedGenerationError"
-        }
-        CacheError::Deleted { path, sample_id } => {
-            fields.set_item("path", path)?;
-            fields.set_item("sample_id", sample_id)?;
-            "DeletedSampleError"
         }
         CacheError::DamagedFile {
             path,

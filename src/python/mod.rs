@@ -12,6 +12,7 @@ mod fork;
 mod gather;
 mod ingest;
 mod iterator;
+mod maintain;
 mod mapping;
 mod options;
 mod payload;
@@ -45,6 +46,8 @@ mod _dataset_rt {
     use super::fork::after_fork_in_child;
     #[pymodule_export]
     use super::iterator::SampleIterator;
+    #[pymodule_export]
+    use super::maintain::{delete_samples, lease_generation, release_lease, vacuum_cache};
     #[pymodule_export]
     use super::writer::write_cache;
 }

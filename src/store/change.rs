@@ -9,7 +9,7 @@ use super::generations::{self, GENERATIONS_FORMAT, Wanted};
 use super::lock::CacheLock;
 use super::pool::FilePool;
 use super::publish::Staging;
-use super::sweep::{MANIFEST_STEM, sweep_stale, unique};
+use super::sweep::{LEASE_STEM, MANIFEST_STEM, sweep_stale, unique};
 use super::vfs::Vfs;
 use crate::error::{CacheError, Result};
 use crate::format::generation::{Operation, folder, placed};
@@ -35,6 +35,33 @@ impl Change {
     /// [`CacheError::Locked`] naming who writes or maintains the cache, [`CacheError::NotFound`] without a cache, and those
     /// of [`Cache::open_generation`].
     pub fn begin(vfs: Arc<dyn Vfs>, path: &Path, wanted: Wanted) -> Result<Self> {
+        Self::under(vfs, path, wanted, &mut |base, name| {
+            CacheLock::try_acquire(base, name)
+        })
+    }
+
+    /// As [`Change::begin`], but waits for whoever has the lock, calling `interrupt` at least every 50 ms; its error ends the
+    /// waiting and is returned.
+    ///
+    /// # Errors
+    /// As [`Change::begin`], and what `interrupt` returns.
+    pub fn begin_waiting(
+        vfs: Arc<dyn Vfs>,
+        path: &Path,
+        wanted: Wanted,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
+        Self::under(vfs, path, wanted, &mut |base, name| {
+            CacheLock::acquire(base, name, &mut |_| interrupt())
+        })
+    }
+
+    fn under(
+        vfs: Arc<dyn Vfs>,
+        path: &Path,
+        wanted: Wanted,
+        acquire: &mut dyn FnMut(&Path, &str) -> Result<CacheLock>,
+    ) -> Result<Self> {
         // Without a cache there is nothing to lock either.
         drop(generations::open_folder(path)?);
         let path =
@@ -46,7 +73,7 @@ impl Change {
                 reason: "the root of a file system cannot be one".to_owned(),
             });
         };
-        let lock = CacheLock::try_acquire(base, name)?;
+        let lock = acquire(base, name)?;
         if lock.has_remains() {
             sweep_stale(&*vfs, base, name, &lock)?;
         }
@@ -168,6 +195,28 @@ pub fn replace_manifest(vfs: &dyn Vfs, path: &Path, manifest: &Manifest) -> Resu
             .map_err(|error| CacheError::io("sync directory", directory, error))?;
     }
     Ok(())
+}
+
+/// Writes a file of its own name and this extension into `folder`, whole or not at all, durably but for the name of the
+/// folder itself.
+///
+/// # Errors
+/// [`CacheError::Io`].
+pub fn write_new(vfs: &dyn Vfs, folder: &Path, extension: &str, bytes: &[u8]) -> Result<PathBuf> {
+    let name = unique();
+    let aside = folder.join(format!(".{LEASE_STEM}.tmp-{name}"));
+    let target = folder.join(format!("{name}{extension}"));
+    let written = write_whole(vfs, &aside, bytes).and_then(|()| {
+        vfs.rename_noreplace(&aside, &target)
+            .map_err(|error| CacheError::io("create", &target, error))
+    });
+    if let Err(error) = written {
+        let _ = vfs.remove_file(&aside);
+        return Err(error);
+    }
+    vfs.sync_dir(folder)
+        .map_err(|error| CacheError::io("sync directory", folder, error))?;
+    Ok(target)
 }
 
 fn write_whole(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> Result<()> {

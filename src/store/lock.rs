@@ -229,6 +229,11 @@ fn name_holder(file: &mut File) -> String {
     }
 }
 
+/// This process in words, for whoever finds what it left.
+pub fn this_process() -> String {
+    format!("process {} on {}", std::process::id(), host())
+}
+
 #[cfg(unix)]
 fn host() -> String {
     rustix::system::uname()

@@ -12,6 +12,8 @@ use crate::format::names;
 /// What staging directories of generations are called by, and a manifest that is to replace another.
 pub(super) const GENERATION_STEM: &str = "generation";
 pub(super) const MANIFEST_STEM: &str = "manifest";
+/// What leases are called by until they are granted.
+pub(super) const LEASE_STEM: &str = "lease";
 
 /// Removes what dead writers and maintainers of `base/name` left, and returns the paths.
 ///
@@ -31,6 +33,10 @@ pub fn sweep_stale(
     for (directory, stem) in [
         (cache.clone(), MANIFEST_STEM),
         (cache.join(names::GENERATIONS), GENERATION_STEM),
+        (
+            cache.join(names::GENERATIONS).join(names::LEASES),
+            LEASE_STEM,
+        ),
     ] {
         let is_there = vfs
             .exists(&directory)
@@ -65,7 +71,7 @@ fn sweep_directory(vfs: &dyn Vfs, base: &Path, stem: &str) -> Result<Vec<PathBuf
             continue;
         };
         let removed = match stem {
-            MANIFEST_STEM => vfs.remove_file(&remove),
+            MANIFEST_STEM | LEASE_STEM => vfs.remove_file(&remove),
             _ => vfs.remove_dir_all(&remove),
         };
         removed.map_err(|error| CacheError::io("remove stale directory", &remove, error))?;

@@ -20,6 +20,7 @@ mod order;
 mod reader;
 mod support;
 mod tables;
+mod vacuum;
 mod value_stability;
 mod views;
 mod writer;

@@ -1,0 +1,153 @@
+"""A cache's life: operations on caches that exist. Each makes a new generation; open datasets keep theirs."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from dataset_rt import _dataset_rt as native
+from dataset_rt.config import ReaderConfig
+from dataset_rt.dataset import CachedDataset
+from dataset_rt.maintenance import CacheChange, Lease, VacuumReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["delete_samples", "lease_generation", "vacuum_cache"]
+
+
+def delete_samples(
+    path: str | Path, samples: Sequence[int] | NDArray[np.integer[Any]] | pl.DataFrame | pl.Expr
+) -> CacheChange:
+    """Take samples out of a cache.
+
+    A new generation without them is published at once and durably; it takes 8 bytes on disk for each of them. The
+    others keep their `sample_id`, and no id is ever given again. Datasets that are open keep what they opened. The
+    records stay on disk until `compact_cache` and `vacuum_cache` have removed them.
+
+    Args:
+        path: The cache directory.
+        samples: `sample_id`s in any order; a frame with a column `sample_id`; or a Polars expression over the columns
+            of `CachedDataset.samples_metadata`, which is true for the samples to go. Samples that are gone already
+            change nothing.
+
+    Returns:
+        What was done; `deleted` counts the samples that were still there.
+
+    Raises:
+        CacheNotFoundError: There is no cache.
+        RowIndexError: An id was never given; nothing is deleted.
+        CacheLockedError: Another process writes or changes the cache.
+        TypeError: `samples` is none of these.
+
+    Example:
+        >>> change = delete_samples(cache, pl.col("label") == 3)
+        >>> delete_samples(cache, pl.col("label") == 3).changed
+        False
+    """
+    return CacheChange(*_change(native.delete_samples(os.fspath(path), _sample_ids(path, samples))))
+
+
+def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_run: bool = False) -> VacuumReport:
+    """Remove the files that no generation needs any more.
+
+    The newest generation and the one before it stay, those that were superseded less than `grace` ago, and leased
+    ones. A file goes only if a generation that is given up names it and no kept one does. Whoever has a generation open
+    that is given up keeps the files that are open or mapped, and gets an error, never other bytes, for the others.
+
+    Args:
+        path: The cache directory.
+        grace: How long a generation stays after another took its place.
+        dry_run: Whether only to tell what would go.
+
+    Returns:
+        What is kept, and what was removed.
+
+    Raises:
+        InvalidCacheError: A manifest or lease cannot be read; nothing is removed.
+        CacheLockedError: Another process writes or changes the cache.
+        CacheIOError: A file cannot be removed; the next vacuum goes on from there.
+        ValueError: `grace` is negative.
+
+    Example:
+        >>> vacuum_cache(cache, dry_run=True).removed
+        []
+    """
+    seconds = grace.total_seconds()
+    if seconds < 0:
+        raise ValueError(f"grace must not be negative, found {grace}")
+    found, kept, removed, files, size = native.vacuum_cache(os.fspath(path), int(-(-seconds // 1)), dry_run)
+    return VacuumReport(Path(found), dict(kept), removed, files, size, dry_run)
+
+
+def lease_generation(
+    path: str | Path, generation: int | None = None, *, duration: timedelta = timedelta(days=1)
+) -> Lease:
+    """Keep a generation from being vacuumed for some time, or until the lease is released.
+
+    Args:
+        path: The cache directory, which must be writable.
+        generation: Number of the generation; `None` is the newest.
+        duration: When the lease ends by itself.
+
+    Returns:
+        The lease.
+
+    Raises:
+        GenerationNotFoundError: There is no such generation, or no more.
+        CacheIOError: The cache cannot be written to.
+        ValueError: `duration` is not positive.
+
+    Example:
+        >>> with lease_generation(cache) as lease:
+        ...     dataset = CachedDataset([cache], generations=[lease.generation], reader_config=ReaderConfig(seed=1))
+    """
+    seconds = int(duration.total_seconds())
+    if seconds <= 0:
+        raise ValueError(f"duration must be a second or more, found {duration}")
+    number, expires, file = native.lease_generation(os.fspath(path), generation, seconds)
+    return Lease(Path(path), number, datetime.fromtimestamp(expires, UTC), Path(file))
+
+
+def _change(native_change: tuple[Any, ...]) -> tuple[Any, ...]:
+    path, *facts = native_change
+    return (Path(path), *facts)
+
+
+def _sample_ids(path: str | Path, samples: Any) -> NDArray[np.uint64]:
+    if isinstance(samples, pl.Expr):
+        dataset = CachedDataset([path], reader_config=ReaderConfig(seed=0))
+        samples = dataset.samples_metadata().filter(samples)
+    if isinstance(samples, pl.DataFrame):
+        return _ids_of(samples)
+    ids = np.asarray(samples)
+    if ids.size == 0:
+        return np.empty(0, np.uint64)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise TypeError(
+            "samples must be sample ids, a frame with a column sample_id, or a Polars expression,"
+            f" found {type(samples).__name__} with values of type {ids.dtype} and {ids.ndim} axes"
+        )
+    if (ids < 0).any():
+        raise TypeError(f"sample ids start at 0, found {ids.min()}")
+    return np.ascontiguousarray(ids, np.uint64)
+
+
+def _ids_of(frame: pl.DataFrame) -> NDArray[np.uint64]:
+    if "sample_id" not in frame.columns:
+        raise TypeError(f"the frame must have a column sample_id, found {frame.columns}")
+    if "cache_id" in frame.columns and frame.get_column("cache_id").n_unique() > 1:
+        raise TypeError("the frame names samples of several caches; filter it by cache_id first")
+    column = frame.get_column("sample_id")
+    if not column.dtype.is_integer() and column.len() > 0:
+        raise TypeError(f"column sample_id must hold integers, found {column.dtype}")
+    if column.null_count() > 0:
+        raise TypeError(f"column sample_id has {column.null_count()} nulls")
+    return column.cast(pl.UInt64).to_numpy()

@@ -1,0 +1,98 @@
+"""What operations on a cache that exists report."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from dataset_rt import _dataset_rt as native
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+__all__ = ["CacheChange", "Lease", "VacuumReport"]
+
+
+@dataclass(frozen=True)
+class CacheChange:
+    """What an operation made of a cache.
+
+    Example:
+        >>> change = CacheChange(cache, "delete", 1, 0, samples=97, added=0, deleted=3, bytes_written=32)
+        >>> change.changed
+        True
+    """
+
+    path: Path
+    """The cache directory, links resolved."""
+    operation: str
+    """`"append"`, `"delete"`, `"compact"` or `"repair"`."""
+    generation: int
+    """The newest generation now."""
+    previous_generation: int
+    """The newest generation before."""
+    samples: int
+    """Samples now."""
+    added: int
+    """Samples that were added."""
+    deleted: int
+    """Samples that were taken out."""
+    bytes_written: int
+    """Bytes of the files that were written, the manifest not counted."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether there was anything to do."""
+        return self.generation != self.previous_generation
+
+
+@dataclass(frozen=True)
+class VacuumReport:
+    """What a vacuum removed, or would remove.
+
+    Example:
+        >>> report = VacuumReport(cache, {1: "previous", 2: "newest"}, removed=[0], files=3, bytes=4096, dry_run=False)
+        >>> report.files
+        3
+    """
+
+    path: Path
+    """The cache directory, links resolved."""
+    kept: dict[int, str]
+    """Generations that can still be opened, and why each is kept: `"newest"`, `"previous"`, `"grace"` or `"leased"`."""
+    removed: list[int]
+    """Generations that were given up."""
+    files: int
+    """Files removed."""
+    bytes: int
+    """Their bytes. Programs that have a file open keep its space in use until they close it."""
+    dry_run: bool
+    """Whether nothing was removed."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The promise that a generation stays until a time; a context manager that releases it at its end."""
+
+    path: Path
+    """The cache directory."""
+    generation: int
+    """The generation that stays."""
+    expires: datetime
+    """When the promise ends by itself, in UTC."""
+    file: Path
+    """What stands for it on disk."""
+
+    def release(self) -> None:
+        """End the lease now; a second time does nothing."""
+        native.release_lease(os.fspath(self.file))
+
+    def __enter__(self) -> Self:
+        """Return the lease."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release it."""
+        self.release()

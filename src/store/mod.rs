@@ -12,6 +12,7 @@ pub mod locality;
 pub mod lock;
 mod map;
 mod memory;
+pub mod outflow;
 pub mod pool;
 pub mod populate;
 pub mod prefetch;

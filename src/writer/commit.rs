@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::chunk::Chunk;
-use super::output::{OutFile, Outputs, Tag};
+use crate::store::outflow::output::{OutFile, Outputs, Tag};
 use super::table::Table;
 use crate::error::{CacheError, Result};
 use crate::format::index::IndexRow;

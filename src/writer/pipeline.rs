@@ -19,10 +19,10 @@ use std::time::Instant;
 
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
-use super::failure::{Failure, TICK};
-use super::files::{self, Digest, SYNC_QUEUE};
+use crate::store::outflow::failure::{Failure, TICK};
+use crate::store::outflow::files::{self, Digest, SYNC_QUEUE};
 use super::options::WriterOptions;
-use super::output::{Outputs, Tag};
+use crate::store::outflow::output::{Outputs, Tag};
 use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use super::turn::{Patience, Shared, Work};
@@ -89,13 +89,13 @@ impl Pipeline {
         };
         let (to_sync, synced) = bounded(SYNC_QUEUE);
         pipeline.other("write", &alive, move |shared| {
-            files::write(&to_write, &to_sync, &shared.failure, &shared.profile)
+            files::write(&to_write, &to_sync, &shared.failure, &shared.profile.watch())
         })?;
         pipeline.other("sync", &alive, move |shared| {
-            files::sync(&synced, &shared.failure, &shared.profile)
+            files::sync(&synced, &shared.failure, &shared.profile.watch())
         })?;
         pipeline.other("hash", &alive, move |shared| {
-            let digests = files::hash(&to_hash, &shared.failure, &shared.profile)?;
+            let digests = files::hash(&to_hash, &shared.failure, &shared.profile.watch())?;
             lock(&shared.outcome).digests = digests;
             Ok(())
         })?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::error::{CacheError, Result};
+use crate::store::outflow::files::Step;
 use crate::sync::{Mutex, lock};
 
 /// A part of the work that is timed by itself. Stages run side by side, so their times add up to more than the whole.
@@ -99,6 +100,18 @@ impl Profile {
         let outcome = work();
         self.add(stage, began.elapsed());
         outcome
+    }
+
+    /// Adds what the threads between blocks and the disk do.
+    pub(super) fn watch(&self) -> impl Fn(Step, Duration) {
+        |step, spent| {
+            let stage = match step {
+                Step::Write => Stage::Write,
+                Step::Hash => Stage::Hash,
+                Step::Sync => Stage::Fsync,
+            };
+            self.add(stage, spent);
+        }
     }
 
     /// Adds one piece of work of `stage` that was timed elsewhere.

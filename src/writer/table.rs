@@ -14,11 +14,11 @@ use arrow_schema::ArrowError;
 
 use super::chunk::Chunk;
 use super::layout::{Layout, Learned};
-use super::output::{OutFile, Outputs, Tag};
+use crate::store::outflow::output::{OutFile, Outputs};
+use crate::store::outflow::table::{arrow, create, ended};
 use crate::error::{CacheError, Result};
 use crate::format::columns::{Column, Value};
 use crate::format::metadata;
-use crate::format::names::METADATA;
 use crate::format::schema::Schema;
 use crate::limits::METADATA_BATCH_ROWS;
 use crate::store::publish::Withdrawn;
@@ -137,17 +137,6 @@ impl Table {
     }
 }
 
-fn create(schema: &Schema, outputs: &Arc<Outputs>) -> Result<FileWriter<OutFile>> {
-    let file = outputs.open(Tag::Metadata, METADATA)?;
-    arrow(metadata::writer(file, schema), outputs)
-}
-
-/// Writes the footer.
-fn ended(mut file: FileWriter<OutFile>, outputs: &Outputs) -> Result<OutFile> {
-    arrow(file.finish(), outputs)?;
-    arrow(file.into_inner(), outputs)
-}
-
 /// Batches of a file that was ended, one at a time: an Arrow file is a stream behind a magic number.
 fn batches(
     file: Box<dyn Read + Send>,
@@ -171,12 +160,4 @@ fn skip_magic(file: &mut impl BufRead) -> std::io::Result<()> {
             return Ok(());
         }
     }
-}
-
-/// An Arrow error is a write of ours that was given up, whose reason is kept elsewhere, or a defect.
-fn arrow<T>(result: std::result::Result<T, ArrowError>, outputs: &Outputs) -> Result<T> {
-    result.map_err(|error| match outputs.failure.is_stopped() {
-        true => CacheError::Interrupted,
-        false => CacheError::internal(format!("the metadata table: {error}")),
-    })
 }

@@ -1,32 +1,53 @@
 //! The threads between blocks and the disk: one writes, one hashes the same blocks, one makes finished files durable.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::output::{Tag, ToHash, ToWrite};
-use super::profiler::{Profile, Stage};
+use crate::store::publish::StagedFile;
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
-use crate::store::publish::StagedFile;
 use crate::sync::{Receiver, Sender};
 
 /// Files that may wait to be made durable. More would only let dirty pages pile up in front of the disk.
-pub(super) const SYNC_QUEUE: usize = 2;
+pub const SYNC_QUEUE: usize = 2;
+
+/// What a piece of work was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Handing a block to the operating system.
+    Write,
+    /// SHA-256 of a block.
+    Hash,
+    /// Making a file durable.
+    Sync,
+}
+
+/// Told how long each piece of work took.
+pub type Watch<'a> = &'a dyn Fn(Step, Duration);
+
+fn timed<T>(watch: Watch<'_>, step: Step, work: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let outcome = work();
+    watch(step, began.elapsed());
+    outcome
+}
 
 /// Identity of a finished file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Digest {
+pub struct Digest {
     pub sha256: Sha256Digest,
     /// Only of the metadata table.
     pub crc32c: Option<Crc32c>,
 }
 
 /// Writes blocks until there are no more; closed files go on to `to_sync`.
-pub(super) fn write(
+pub fn write(
     messages: &Receiver<ToWrite>,
     to_sync: &Sender<StagedFile>,
     failure: &Failure,
-    profile: &Profile,
+    watch: Watch<'_>,
 ) -> Result<()> {
     let mut files: HashMap<Tag, StagedFile> = HashMap::new();
     let unknown = || CacheError::internal("a block for a file that is not open");
@@ -38,7 +59,7 @@ pub(super) fn write(
             }
             ToWrite::Block(tag, block) => {
                 let file = files.get_mut(&tag).ok_or_else(unknown)?;
-                profile.time(Stage::Write, || {
+                timed(watch, Step::Write, || {
                     file.write_all(block.bytes())?;
                     file.begin_writeback();
                     Ok::<_, CacheError>(())
@@ -58,30 +79,30 @@ pub(super) fn write(
 }
 
 /// Makes files durable until there are no more.
-pub(super) fn sync(
+pub fn sync(
     files: &Receiver<StagedFile>,
     failure: &Failure,
-    profile: &Profile,
+    watch: Watch<'_>,
 ) -> Result<()> {
     for file in files {
         failure.check()?;
-        profile.time(Stage::Fsync, || file.finish())?;
+        timed(watch, Step::Sync, || file.finish())?;
     }
     Ok(())
 }
 
 /// Hashes blocks until there are no more; gives the digests of all closed files.
-pub(super) fn hash(
+pub fn hash(
     messages: &Receiver<ToHash>,
     failure: &Failure,
-    profile: &Profile,
+    watch: Watch<'_>,
 ) -> Result<HashMap<Tag, Digest>> {
     let mut open: HashMap<Tag, Hasher> = HashMap::new();
     let mut done = HashMap::new();
     for message in messages {
         failure.check()?;
         match message {
-            ToHash::Block(tag, block) => profile.time(Stage::Hash, || {
+            ToHash::Block(tag, block) => timed(watch, Step::Hash, || {
                 let hasher = open.entry(tag).or_insert_with(|| Hasher::new(tag));
                 hasher.update(block.bytes());
             }),

@@ -8,11 +8,11 @@ use crate::error::{CacheError, Result};
 use crate::sync::{Mutex, lock};
 
 /// Longest a blocked thread waits before it looks whether it should stop.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+pub const TICK: Duration = Duration::from_millis(50);
 
 /// The state of a write that all its threads watch.
 #[derive(Debug, Default)]
-pub(super) struct Failure {
+pub struct Failure {
     stopped: AtomicBool,
     first: Mutex<Option<CacheError>>,
 }

@@ -14,7 +14,7 @@ const BLOCKS: usize = 8;
 
 /// Which file of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Tag {
+pub enum Tag {
     Shard(u64),
     Index,
     Checksums,
@@ -24,7 +24,7 @@ pub(super) enum Tag {
 
 /// Bytes on their way to a file and to its hash; they return to their pool when both are done.
 #[derive(Debug)]
-pub(super) struct Block {
+pub struct Block {
     bytes: Vec<u8>,
     pool: Sender<Vec<u8>>,
 }
@@ -45,7 +45,7 @@ impl Drop for Block {
 }
 
 /// What the write thread is told, in order.
-pub(super) enum ToWrite {
+pub enum ToWrite {
     Open(Tag, StagedFile),
     Block(Tag, Arc<Block>),
     /// No more blocks; make the file durable.
@@ -55,7 +55,7 @@ pub(super) enum ToWrite {
 }
 
 /// What the hash thread is told, in order.
-pub(super) enum ToHash {
+pub enum ToHash {
     Block(Tag, Arc<Block>),
     /// No more blocks; note the digest.
     Close(Tag),
@@ -64,7 +64,7 @@ pub(super) enum ToHash {
 }
 
 /// The way to the files of one cache.
-pub(super) struct Outputs {
+pub struct Outputs {
     pub staging: Arc<Staging>,
     pub failure: Arc<Failure>,
     to_write: Sender<ToWrite>,
@@ -141,7 +141,7 @@ impl Outputs {
 }
 
 /// One file of the cache, written from start to end in blocks of [`WRITE_BLOCK_BYTES`].
-pub(super) struct OutFile {
+pub struct OutFile {
     outputs: Arc<Outputs>,
     tag: Tag,
     block: Vec<u8>,

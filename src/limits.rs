@@ -57,6 +57,9 @@ pub const CACHE_SAMPLES_MAX: u64 = 1 << 48;
 /// Most rows that distinct weights can be drawn over: the alias table stores row numbers in 32 bits.
 pub const WEIGHTED_ROWS_MAX: u64 = u32::MAX as u64;
 
+/// Length of a shard after which the next one is begun, in bytes, for those who choose none.
+pub const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
+
 /// Bytes that travel together from the committer to a file and its hash: large, so that handing them over costs nothing.
 pub const WRITE_BLOCK_BYTES: usize = 4 << 20;
 

@@ -205,27 +205,8 @@ impl Caches {
             let mut name = Fingerprinter::new("contents");
             name.number(self.list.len() as u64);
             for cache in self.list.iter() {
-                let manifest = cache.manifest();
-                name.number(manifest.sample_count);
-                name.bytes(&manifest.metadata_sha256.0);
-                name.bytes(&manifest.index_sha256.0);
-                name.number(manifest.shards.len() as u64);
-                manifest
-                    .shards
-                    .iter()
-                    .for_each(|shard| name.bytes(&shard.sha256.0));
-                if let Some(dictionary) = &manifest.dictionary {
-                    name.bytes(&dictionary.sha256.0);
-                }
-                if let Some(generation) = &manifest.generation {
-                    name.number(generation.sample_ids);
-                    for part in &generation.metadata {
-                        name.bytes(&part.sha256.0);
-                    }
-                    for part in &generation.deleted {
-                        name.bytes(&part.sha256.0);
-                    }
-                }
+                let take = &mut |bytes: &[u8]| name.bytes(bytes);
+                cache.manifest().name_contents(take);
             }
             name.finish()
         })

@@ -32,6 +32,9 @@ pub struct Generation {
     /// The ids that are gone. No id is in two parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<DeletedPart>,
+    /// Name of the contents of the generation before, where this one has the same: a compaction moves bytes only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Sha256Digest>,
 }
 
 /// What made a generation.
@@ -267,6 +270,7 @@ mod tests {
             dictionary: 0,
             metadata: vec![part(0, 7), part(2, 3)],
             deleted: vec![deleted(1, 2), deleted(4, 3)],
+            contents: None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{Crc32c, Sha256Digest};
+use super::checksum::{Crc32c, Sha256Digest, Sha256Hasher};
 use super::compression::Algorithm;
 use super::generation::{
     DeletedPart, Generation, MetadataPart, Operation, deleted_byte_len, placed,
@@ -275,8 +275,44 @@ impl Manifest {
                 dictionary: before.map_or(0, |before| before.dictionary),
                 metadata: parts,
                 deleted: self.deleted_parts().to_vec(),
+                contents: None,
             }),
             ..self.clone()
+        }
+    }
+
+    /// Gives `take` what names the samples, by their checksums; where they lie does not matter.
+    pub fn name_contents(&self, take: &mut dyn FnMut(&[u8])) {
+        match &self.generation {
+            None => self.list_contents(take),
+            Some(_) => take(&self.contents().0),
+        }
+    }
+
+    /// A name for the samples. Generations of the same cache have the same if only a compaction lies between them.
+    pub fn contents(&self) -> Sha256Digest {
+        let carried = self.generation.as_ref().and_then(|own| own.contents);
+        carried.unwrap_or_else(|| {
+            let mut name = Sha256Hasher::default();
+            self.list_contents(&mut |bytes| name.update(bytes));
+            name.finish()
+        })
+    }
+
+    /// Every checksum, in an order that saved states depend on.
+    fn list_contents(&self, take: &mut dyn FnMut(&[u8])) {
+        take(&self.sample_count.to_le_bytes());
+        take(&self.metadata_sha256.0);
+        take(&self.index_sha256.0);
+        take(&(self.shards.len() as u64).to_le_bytes());
+        self.shards.iter().for_each(|shard| take(&shard.sha256.0));
+        if let Some(dictionary) = &self.dictionary {
+            take(&dictionary.sha256.0);
+        }
+        if let Some(own) = &self.generation {
+            take(&own.sample_ids.to_le_bytes());
+            own.metadata.iter().for_each(|part| take(&part.sha256.0));
+            own.deleted.iter().for_each(|part| take(&part.sha256.0));
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::deleted;
-use super::dictionary::DictionarySlot;
+use super::dictionary::{self, DictionarySlot};
 use super::file::{FileReader, Purpose};
 use super::folder::Identity;
 use super::generations::{self, Wanted};
@@ -246,6 +246,19 @@ impl Cache {
         let path = || self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY);
         entry
             .map(|entry| self.dictionary.get(&path, self.io, entry))
+            .transpose()
+    }
+
+    /// The bytes of that dictionary.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] if it is not the file that the manifest describes.
+    pub fn dictionary_bytes(&self) -> Result<Option<Vec<u8>>> {
+        let own = self.manifest.generation.as_ref();
+        let path = self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY);
+        let entry = self.manifest.dictionary.as_ref();
+        entry
+            .map(|entry| dictionary::read(&path, self.io, entry))
             .transpose()
     }
 

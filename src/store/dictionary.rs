@@ -42,6 +42,15 @@ impl DictionarySlot {
 }
 
 fn digest(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Dictionary> {
+    Dictionary::digest(&read(path, io, entry)?)
+        .map_err(|found| CacheError::damaged(path, "content of the file", "a dictionary", found))
+}
+
+/// The bytes of the dictionary at `path`, which `entry` describes.
+///
+/// # Errors
+/// [`CacheError::DamagedFile`] for another file.
+pub(super) fn read(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Vec<u8>> {
     let file = FileReader::open(path, entry.byte_len, io, Purpose::Table)?;
     let mut scratch = Vec::new();
     let bytes = file.view(0, entry.byte_len, &mut scratch)?;
@@ -54,6 +63,5 @@ fn digest(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Dictionary> {
             format!("sha256 {found}"),
         ));
     }
-    Dictionary::digest(bytes)
-        .map_err(|found| CacheError::damaged(path, "content of the file", "a dictionary", found))
+    Ok(bytes.to_vec())
 }

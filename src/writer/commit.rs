@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::chunk::Chunk;
-use crate::store::outflow::output::{OutFile, Outputs, Tag};
 use super::table::Table;
 use crate::error::{CacheError, Result};
 use crate::format::index::IndexRow;
 use crate::format::names::{CHECKSUMS, DICTIONARY, INDEX, SHARDS, shard};
 use crate::format::schema::Schema;
 use crate::limits::{CACHE_SAMPLES_MAX, WRITE_BLOCK_BYTES};
+use crate::store::outflow::output::{OutFile, Outputs, Tag};
 
 /// Lengths of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

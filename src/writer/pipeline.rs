@@ -19,15 +19,15 @@ use std::time::Instant;
 
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
-use crate::store::outflow::failure::{Failure, TICK};
-use crate::store::outflow::files::{self, Digest, SYNC_QUEUE};
 use super::options::WriterOptions;
-use crate::store::outflow::output::{Outputs, Tag};
 use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
+use crate::store::outflow::failure::{Failure, TICK};
+use crate::store::outflow::files::{self, Digest, SYNC_QUEUE};
+use crate::store::outflow::output::{Outputs, Tag};
 use crate::store::publish::Staging;
 use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, lock, spawn};
 
@@ -89,7 +89,12 @@ impl Pipeline {
         };
         let (to_sync, synced) = bounded(SYNC_QUEUE);
         pipeline.other("write", &alive, move |shared| {
-            files::write(&to_write, &to_sync, &shared.failure, &shared.profile.watch())
+            files::write(
+                &to_write,
+                &to_sync,
+                &shared.failure,
+                &shared.profile.watch(),
+            )
         })?;
         pipeline.other("sync", &alive, move |shared| {
             files::sync(&synced, &shared.failure, &shared.profile.watch())

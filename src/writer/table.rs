@@ -14,13 +14,13 @@ use arrow_schema::ArrowError;
 
 use super::chunk::Chunk;
 use super::layout::{Layout, Learned};
-use crate::store::outflow::output::{OutFile, Outputs};
-use crate::store::outflow::table::{arrow, create, ended};
 use crate::error::{CacheError, Result};
 use crate::format::columns::{Column, Value};
 use crate::format::metadata;
 use crate::format::schema::Schema;
 use crate::limits::METADATA_BATCH_ROWS;
+use crate::store::outflow::output::{OutFile, Outputs};
+use crate::store::outflow::table::{arrow, create, ended};
 use crate::store::publish::Withdrawn;
 
 /// Text after which a batch is written early, in bytes: its offsets have 31 bits, and one batch is held in memory.

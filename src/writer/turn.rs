@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
 use super::encode::encode;
-use crate::store::outflow::failure::Failure;
-use crate::store::outflow::files::Digest;
-use crate::store::outflow::output::Tag;
 use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Encoder, Recipe, ZstdParameters, train};
+use crate::store::outflow::failure::Failure;
+use crate::store::outflow::files::Digest;
+use crate::store::outflow::output::Tag;
 use crate::sync::{Mutex, MutexGuard, OnceLock, Sender, lock};
 
 /// What the workers are given.

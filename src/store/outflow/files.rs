@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::output::{Tag, ToHash, ToWrite};
-use crate::store::publish::StagedFile;
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Crc32cHasher, Sha256Digest, Sha256Hasher};
+use crate::store::publish::StagedFile;
 use crate::sync::{Receiver, Sender};
 
 /// Files that may wait to be made durable. More would only let dirty pages pile up in front of the disk.
@@ -40,6 +40,8 @@ pub struct Digest {
     pub sha256: Sha256Digest,
     /// Only of the metadata table.
     pub crc32c: Option<Crc32c>,
+    /// Its length, in bytes.
+    pub byte_len: u64,
 }
 
 /// Writes blocks until there are no more; closed files go on to `to_sync`.
@@ -79,11 +81,7 @@ pub fn write(
 }
 
 /// Makes files durable until there are no more.
-pub fn sync(
-    files: &Receiver<StagedFile>,
-    failure: &Failure,
-    watch: Watch<'_>,
-) -> Result<()> {
+pub fn sync(files: &Receiver<StagedFile>, failure: &Failure, watch: Watch<'_>) -> Result<()> {
     for file in files {
         failure.check()?;
         timed(watch, Step::Sync, || file.finish())?;
@@ -121,6 +119,7 @@ pub fn hash(
 struct Hasher {
     sha256: Sha256Hasher,
     crc32c: Option<Crc32cHasher>,
+    byte_len: u64,
 }
 
 impl Hasher {
@@ -128,10 +127,12 @@ impl Hasher {
         Self {
             sha256: Sha256Hasher::default(),
             crc32c: (tag == Tag::Metadata).then(Crc32cHasher::default),
+            byte_len: 0,
         }
     }
 
     fn update(&mut self, bytes: &[u8]) {
+        self.byte_len = self.byte_len.saturating_add(bytes.len() as u64);
         self.sha256.update(bytes);
         if let Some(crc32c) = &mut self.crc32c {
             crc32c.update(bytes);
@@ -142,6 +143,7 @@ impl Hasher {
         Digest {
             sha256: self.sha256.finish(),
             crc32c: self.crc32c.map(Crc32cHasher::finish),
+            byte_len: self.byte_len,
         }
     }
 }

@@ -17,6 +17,9 @@ pub const ZSTD_LEVEL_MIN: i32 = -7;
 /// Strongest zstd level offered: those above take hundreds of MiB in each thread and gain little on records.
 pub const ZSTD_LEVEL_MAX: i32 = 19;
 
+/// The zstd level of those who choose none: where zstd itself begins.
+pub const ZSTD_LEVEL_DEFAULT: i32 = 3;
+
 /// Smallest zstd dictionary that is trained, in bytes: the tables in it alone take some hundred.
 pub const DICTIONARY_BYTES_MIN: u64 = 1 << 10;
 

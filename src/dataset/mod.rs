@@ -4,6 +4,7 @@ mod access;
 mod active;
 mod caches;
 mod consumer;
+mod copy;
 mod fingerprint;
 mod gather;
 mod history;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Changed;
 use super::blank;
-use super::copier::{Copier, NewShard, digest, dissect, entries};
+use super::copier::{Copier, dissect};
 use super::usage::{ShardUse, for_each_row, usage};
 use super::window::Windows;
 use crate::error::{CacheError, Result};
@@ -21,6 +21,7 @@ use crate::store::file::FileReader;
 use crate::store::generations::Wanted;
 use crate::store::outflow::failure::Failure;
 use crate::store::outflow::flow::{Flow, supervised};
+use crate::store::outflow::manifest::{NewShard, digest, entries};
 use crate::store::outflow::output::{OutFile, Outputs, Tag};
 use crate::store::pool::FilePool;
 use crate::store::publish::Staging;

@@ -1,14 +1,13 @@
 //! Records as they are stored, into new shards: one open shard for each way of storing payloads.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, payload_len};
 use crate::format::envelope;
-use crate::format::manifest::{Compression, ShardEntry};
+use crate::format::manifest::Compression;
 use crate::format::names::{SHARDS, shard};
-use crate::store::outflow::files::Digest;
+use crate::store::outflow::manifest::NewShard;
 use crate::store::outflow::output::{OutFile, Outputs, Tag};
 
 /// Takes records one after the other.
@@ -17,14 +16,6 @@ pub struct Copier {
     max_shard_bytes: u64,
     open: Vec<(Algorithm, usize, OutFile)>,
     shards: Vec<NewShard>,
-}
-
-/// A shard that was begun.
-#[derive(Clone, Copy, Debug)]
-pub struct NewShard {
-    compression: Compression,
-    payload_bytes: u64,
-    byte_len: u64,
 }
 
 /// Where a record came to lie.
@@ -115,37 +106,6 @@ impl Copier {
         }
         Ok(self.shards)
     }
-}
-
-/// What a manifest of generation `generation` says about new shards that are in their files.
-///
-/// # Errors
-/// Only internal ones.
-pub fn entries(
-    shards: &[NewShard],
-    digests: &HashMap<Tag, Digest>,
-    generation: u64,
-) -> Result<Vec<ShardEntry>> {
-    let entry = |(id, new): (u64, &NewShard)| {
-        Ok(ShardEntry {
-            name: shard(id),
-            uncompressed_byte_len: new.payload_bytes,
-            byte_len: new.byte_len,
-            compression: new.compression,
-            sha256: digest(digests, Tag::Shard(id))?.sha256,
-            generation,
-        })
-    };
-    (0..).zip(shards).map(entry).collect()
-}
-
-/// What the closed file `tag` holds.
-///
-/// # Errors
-/// Only internal ones.
-pub fn digest(digests: &HashMap<Tag, Digest>, tag: Tag) -> Result<Digest> {
-    let found = digests.get(&tag).copied();
-    found.ok_or_else(|| CacheError::internal("a file without a digest"))
 }
 
 /// Splits a record into what comes before the stored payload, this, and the length of the payload; or says what is wrong.

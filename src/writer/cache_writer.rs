@@ -1,12 +1,11 @@
 //! One cache being written: samples are pushed, chunks submitted, and nothing is visible before it is finished.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::block::Block;
 use super::chunk::{Chunk, Row, check_payload_len};
-use super::commit::Committed;
+use super::commit::ShardLengths;
 use super::layout::{Layout, Learned};
 use super::options::WriterOptions;
 use super::pipeline::Pipeline;
@@ -14,16 +13,12 @@ use super::profiler::{Profile, Stage};
 use super::training::Training;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
-use crate::format::compression::Algorithm;
-use crate::format::manifest::{
-    CREATED_BY, ChecksumAlgorithm, DictionaryEntry, Manifest, RecordChecksums, ShardEntry,
-};
-use crate::format::names::{MANIFEST, check_source_name, shard};
+use crate::format::manifest::Manifest;
+use crate::format::names::{MANIFEST, check_source_name};
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::store::lock::CacheLock;
-use crate::store::outflow::files::Digest;
-use crate::store::outflow::output::Tag;
+use crate::store::outflow::manifest::{Contents, NewShard, manifest};
 use crate::store::publish::Staging;
 use crate::store::vfs::Vfs;
 
@@ -318,10 +313,22 @@ impl CacheWriter {
         let (committed, digests) = self.pipeline.finish(interrupt)?;
         let staging = Arc::into_inner(self.staging)
             .ok_or_else(|| CacheError::internal("a cache is still being written after its end"))?;
+        let shard = |lengths: &ShardLengths| NewShard {
+            compression: self.options.compression(),
+            payload_bytes: lengths.payload_bytes,
+            byte_len: lengths.byte_len,
+        };
+        let contents = Contents {
+            samples: committed.rows,
+            shards: committed.shards.iter().map(shard).collect(),
+            schema: committed.schema,
+            payload: self.payload,
+            non_finite: committed.non_finite,
+        };
         let manifest = Manifest {
             source_name: self.name,
             source_version: self.source_version,
-            ..manifest(committed, &digests, &self.options, self.payload)?
+            ..manifest(contents, &digests)?
         };
         let text = manifest.to_bytes()?;
         let path = self
@@ -334,62 +341,4 @@ impl CacheWriter {
 fn with_learned(layout: Layout) -> (Arc<Layout>, Learned) {
     let learned = Learned::new(&layout);
     (Arc::new(layout), learned)
-}
-
-fn manifest(
-    committed: Committed,
-    digests: &HashMap<Tag, Digest>,
-    options: &WriterOptions,
-    payload: Option<PayloadSchema>,
-) -> Result<Manifest> {
-    let digest = |tag| {
-        digests
-            .get(&tag)
-            .ok_or_else(|| CacheError::internal("a file without a digest"))
-    };
-    let shards = committed.shards.iter().zip(0..).map(|(lengths, id)| {
-        Ok(ShardEntry {
-            name: shard(id),
-            uncompressed_byte_len: lengths.payload_bytes,
-            byte_len: lengths.byte_len,
-            compression: options.compression(),
-            sha256: digest(Tag::Shard(id))?.sha256,
-            generation: 0,
-        })
-    });
-    let dictionary = |byte_len| {
-        Ok(DictionaryEntry {
-            byte_len,
-            sha256: digest(Tag::Dictionary)?.sha256,
-        })
-    };
-    let is_zstd = options.compression().algo == Algorithm::Zstd;
-    let nullable = committed.schema.columns().iter().any(|c| c.nullable);
-    let ragged = payload.as_ref().is_some_and(|p| p.open_axes() > 0);
-    Ok(Manifest {
-        // Nulls, non-finite floats, zstd and fields of open shape are what published releases cannot read.
-        format_version: if nullable || committed.non_finite || is_zstd || ragged {
-            4
-        } else {
-            2
-        },
-        cache_id: None,
-        source_name: String::new(),
-        sample_count: committed.rows,
-        metadata_sha256: digest(Tag::Metadata)?.sha256,
-        metadata_crc32c: digest(Tag::Metadata)?.crc32c,
-        index_sha256: digest(Tag::Index)?.sha256,
-        shards: shards.collect::<Result<_>>()?,
-        payload,
-        record_checksums: Some(RecordChecksums {
-            algo: ChecksumAlgorithm::Crc32c,
-            sha256: digest(Tag::Checksums)?.sha256,
-        }),
-        metadata_schema: committed.schema,
-        dictionary: committed.dictionary.map(dictionary).transpose()?,
-        source_version: None,
-        created_by: Some(CREATED_BY.to_owned()),
-        generation: None,
-        removed: false,
-    })
 }

@@ -27,8 +27,6 @@ pub(super) struct Committed {
     pub rows: u64,
     pub schema: Schema,
     pub shards: Vec<ShardLengths>,
-    /// Length of the dictionary, in bytes, if there is one.
-    pub dictionary: Option<u64>,
     /// Whether a float was NaN or infinite.
     pub non_finite: bool,
 }
@@ -42,7 +40,6 @@ pub(super) struct Committer {
     index: OutFile,
     checksums: OutFile,
     table: Option<Table>,
-    dictionary: Option<u64>,
     rows: u64,
     non_finite: bool,
 }
@@ -59,7 +56,6 @@ impl Committer {
             open: None,
             shards: Vec::new(),
             table: None,
-            dictionary: None,
             rows: 0,
             non_finite: false,
         })
@@ -85,7 +81,6 @@ impl Committer {
     pub fn store_dictionary(&mut self, dictionary: &[u8]) -> Result<()> {
         let mut file = self.outputs.open(Tag::Dictionary, DICTIONARY)?;
         file.append(dictionary)?;
-        self.dictionary = Some(file.byte_len());
         file.close()
     }
 
@@ -140,7 +135,6 @@ impl Committer {
             rows: self.rows,
             schema: table.finish(&self.outputs)?,
             shards: self.shards,
-            dictionary: self.dictionary,
             non_finite: self.non_finite,
         })
     }

@@ -4,13 +4,10 @@ use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Recipe, ZstdParameters};
 use crate::format::manifest::Compression;
 use crate::limits::{
-    DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, PREFETCH_MAX, THREADS_MAX, ZSTD_LEVEL_MAX,
-    ZSTD_LEVEL_MIN,
+    DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, PREFETCH_MAX, THREADS_MAX, ZSTD_LEVEL_DEFAULT,
+    ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN,
 };
 use crate::sync::available_threads;
-
-/// The zstd level of those who choose none.
-pub const ZSTD_LEVEL_DEFAULT: i32 = 3;
 
 /// Checked options of one write.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,5 +4,6 @@
 pub mod failure;
 pub mod files;
 pub mod flow;
+pub mod manifest;
 pub mod output;
 pub mod table;

@@ -148,3 +148,12 @@ def lease_generation(path: str, generation: int | None, seconds: int) -> tuple[i
 
 def release_lease(file: str) -> None:
     """End a lease."""
+
+def repair_cache(
+    path: str,
+) -> tuple[tuple[str, str, int, int, int, int, int, int], int, NativeArray, list[tuple[int, str]], list[Path]]:
+    """Keep what can be trusted of a damaged cache.
+
+    Return what was changed, as `delete_samples` does, the generation from which the repair started, the ids of lost
+    samples, generations whose manifest is lost and why, and damaged files.
+    """

@@ -2,10 +2,10 @@
 
 from dataset_rt.adapters.torch import SizedTorchIterableDataset
 from dataset_rt.batch import CachedBatch
-from dataset_rt.cache import delete_samples, lease_generation, vacuum_cache
+from dataset_rt.cache import delete_samples, lease_generation, repair_cache, vacuum_cache
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, Lease, VacuumReport
+from dataset_rt.maintenance import CacheChange, Lease, RepairReport, VacuumReport
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -36,6 +36,7 @@ __all__ = [
     "Lease",
     "ReaderConfig",
     "ReaderProfile",
+    "RepairReport",
     "ShardCompression",
     "SizedTorchIterableDataset",
     "VacuumReport",
@@ -43,6 +44,7 @@ __all__ = [
     "WriterProfilerConfig",
     "delete_samples",
     "lease_generation",
+    "repair_cache",
     "vacuum_cache",
     "write_arrays",
     "write_cache",

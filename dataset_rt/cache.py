@@ -13,14 +13,14 @@ import polars as pl
 from dataset_rt import _dataset_rt as native
 from dataset_rt.config import ReaderConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, Lease, VacuumReport
+from dataset_rt.maintenance import CacheChange, Lease, RepairReport, VacuumReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["delete_samples", "lease_generation", "vacuum_cache"]
+__all__ = ["delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
 
 
 def delete_samples(
@@ -85,6 +85,38 @@ def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_
         raise ValueError(f"grace must not be negative, found {grace}")
     found, kept, removed, files, size = native.vacuum_cache(os.fspath(path), int(-(-seconds // 1)), dry_run)
     return VacuumReport(Path(found), dict(kept), removed, files, size, dry_run)
+
+
+def repair_cache(path: str | Path) -> RepairReport:
+    """Keep what can be trusted of a damaged cache, and say what is lost.
+
+    Every file is read. What is damaged and stored twice (the metadata table, checksums) is made anew; samples whose
+    record cannot be trusted are taken out and listed, and their ids are never given again. The result is a new
+    generation, which shares the files that are sound. Nothing that was deleted comes back.
+
+    Args:
+        path: The cache directory.
+
+    Returns:
+        What is kept and what is lost.
+
+    Raises:
+        InvalidCacheError: No manifest can be trusted, or no sample could be kept; nothing is changed.
+        CacheLockedError: Another process writes or changes the cache.
+        KeyboardInterrupt: Ctrl-C; nothing is changed.
+
+    Example:
+        >>> repair_cache(cache).lost_sample_ids
+        array([], dtype=uint64)
+    """
+    change, started_from, lost, generations, files = native.repair_cache(os.fspath(path))
+    return RepairReport(
+        CacheChange(*_change(change)),
+        started_from,
+        np.frombuffer(memoryview(lost), np.uint64),
+        dict(generations),
+        [Path(file) for file in files],
+    )
 
 
 def lease_generation(

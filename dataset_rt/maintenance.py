@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["CacheChange", "Lease", "VacuumReport"]
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["CacheChange", "Lease", "RepairReport", "VacuumReport"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,29 @@ class CacheChange:
     def changed(self) -> bool:
         """Whether there was anything to do."""
         return self.generation != self.previous_generation
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What a repair kept, and what is lost.
+
+    Example:
+        >>> repair_cache(cache).change.changed
+        False
+    """
+
+    change: CacheChange
+    """The new generation; `change.changed` is `False` for a cache that was sound. `change.deleted` counts what is lost
+    and what had to be deleted again."""
+    started_from: int
+    """The generation from which the repair started: the newest whose manifest could be trusted."""
+    lost_sample_ids: NDArray[np.uint64]
+    """Ids of the samples that were there and are lost, in ascending order."""
+    lost_generations: dict[int, str]
+    """Newer generations, and what is wrong with the manifest of each. What they added is lost; what they deleted is
+    deleted again where their list of it can be trusted."""
+    damaged_files: list[Path]
+    """Files that were not what they should be. They stay until a vacuum removes them."""
 
 
 @dataclass(frozen=True)

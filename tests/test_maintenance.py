@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dataset_rt import CachedDataset, delete_samples, lease_generation, vacuum_cache
+from dataset_rt import CachedDataset, delete_samples, lease_generation, repair_cache, vacuum_cache
 from dataset_rt.errors import (
     CacheNotFoundError,
     DamagedGenerationError,
@@ -211,6 +211,42 @@ def test_a_vacuum_refuses_what_it_cannot_read_and_bad_arguments(cache):
         vacuum_cache(cache, grace=timedelta(-1))
     with pytest.raises(ValueError, match="a second or more"):
         lease_generation(cache, duration=timedelta(0))
+
+
+def test_a_repair_keeps_what_it_can_and_lists_what_is_lost(cache):
+    assert not repair_cache(cache).change.changed
+    delete_samples(cache, [19])
+    shard = cache / "shards" / "000000.bin"
+    damaged = bytearray(shard.read_bytes())
+    damaged[damaged.index(b"payload 7")] ^= 1
+    shard.write_bytes(damaged)
+    (cache / "metadata.arrow").unlink()
+    report = repair_cache(cache)
+    assert (report.change.operation, report.change.generation, report.started_from) == ("repair", 2, 1)
+    assert report.lost_sample_ids.tolist() == [7]
+    assert sorted(file.name for file in report.damaged_files) == ["000000.bin", "metadata.arrow"]
+    assert (report.lost_generations, report.change.samples, report.change.deleted) == ({}, 18, 1)
+    live = [n for n in range(20) if n not in (7, 19)]
+    dataset = ordered(cache, validate_cache=True)
+    assert pairs(dataset) == [numbered(20)[n] for n in live]
+    assert dataset.samples_metadata()["n"].to_list() == live
+    assert not repair_cache(cache).change.changed
+
+
+def test_a_generation_whose_manifest_is_lost_is_repaired_from_the_one_before(cache):
+    delete_samples(cache, [1])
+    delete_samples(cache, [2])
+    (cache / "generations" / "000002" / "manifest.json").write_text("{}")
+    report = repair_cache(cache)
+    assert list(report.lost_generations) == [2]
+    assert (report.started_from, report.change.generation) == (1, 3)
+    assert ids(ordered(cache)) == [0, *range(3, 20)]
+
+
+def test_a_cache_without_any_trustworthy_manifest_is_not_repaired(cache):
+    (cache / "manifest.json").write_text("{}")
+    with pytest.raises(InvalidCacheError):
+        repair_cache(cache)
 
 
 def test_a_read_only_cache_is_read_and_refuses_changes(cache, tmp_path):

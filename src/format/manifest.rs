@@ -281,6 +281,18 @@ impl Manifest {
         }
     }
 
+    /// A root manifest that says that generation 0 is gone, in place of one that was damaged.
+    pub fn root_mark(&self) -> Self {
+        let shards = self.shards.iter().filter(|shard| shard.generation == 0);
+        Self {
+            shards: shards.cloned().collect(),
+            sample_count: 0,
+            generation: None,
+            removed: true,
+            ..self.clone()
+        }
+    }
+
     /// Gives `take` what names the samples, by their checksums; where they lie does not matter.
     pub fn name_contents(&self, take: &mut dyn FnMut(&[u8])) {
         match &self.generation {

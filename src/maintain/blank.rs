@@ -108,7 +108,6 @@ fn nothing(spec: &ColumnSpec) -> ArrayRef {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::Array;
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
 

@@ -7,6 +7,7 @@ mod copier;
 pub mod copy;
 pub mod delete;
 pub mod lease;
+pub mod repair;
 pub mod stats;
 mod usage;
 pub mod vacuum;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
+use super::buffer::NativeArray;
 use super::signals::detached;
 use crate::maintain::lease::{self, Lease};
+use crate::maintain::repair::{Repaired, repair};
 use crate::maintain::vacuum::{Vacuumed, vacuum};
 use crate::maintain::{Changed, delete};
 use crate::store::change::{Change as Begun, now_unix};
@@ -38,6 +40,24 @@ fn told(changed: Changed) -> Change {
 pub fn delete_samples(py: Python<'_>, path: PathBuf, ids: PyBuffer<u64>) -> PyResult<Change> {
     let ids = ids.to_vec(py)?;
     detached(py, |_| delete::delete(Arc::new(OsVfs), &path, ids)).map(told)
+}
+
+/// What was changed, the generation from which the repair started, the lost samples, generations that are lost and why, and
+/// damaged files.
+type Repair = (Change, u64, NativeArray, Vec<(u64, String)>, Vec<PathBuf>);
+
+/// Keeps what can be trusted of a damaged cache.
+#[pyfunction]
+pub fn repair_cache(py: Python<'_>, path: PathBuf) -> PyResult<Repair> {
+    let Repaired {
+        changed,
+        started_from,
+        lost,
+        lost_generations,
+        damaged,
+    } = detached(py, |interrupt| repair(Arc::new(OsVfs), &path, interrupt))?;
+    let lost = NativeArray::from_u64(lost);
+    Ok((told(changed), started_from, lost, lost_generations, damaged))
 }
 
 /// Path, generations that are kept and why, those that are given up, files and bytes that are removed.

@@ -47,7 +47,9 @@ mod _dataset_rt {
     #[pymodule_export]
     use super::iterator::SampleIterator;
     #[pymodule_export]
-    use super::maintain::{delete_samples, lease_generation, release_lease, vacuum_cache};
+    use super::maintain::{
+        delete_samples, lease_generation, release_lease, repair_cache, vacuum_cache,
+    };
     #[pymodule_export]
     use super::writer::write_cache;
 }

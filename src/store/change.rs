@@ -22,7 +22,7 @@ use crate::types::Io;
 pub struct Change {
     vfs: Arc<dyn Vfs>,
     path: PathBuf,
-    cache: Cache,
+    cache: Arc<Cache>,
     next: u64,
     /// Given on to the stage of the next generation.
     lock: Option<CacheLock>,
@@ -82,7 +82,7 @@ impl Change {
         Ok(Self {
             next: newest.max(cache.manifest().number()).saturating_add(1),
             vfs,
-            cache,
+            cache: Arc::new(cache),
             lock: Some(lock),
             path,
         })
@@ -91,6 +91,11 @@ impl Change {
     /// The cache in the generation to start from.
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// The same, to be kept.
+    pub fn shared(&self) -> Arc<Cache> {
+        Arc::clone(&self.cache)
     }
 
     /// The cache directory, resolved.
@@ -137,7 +142,7 @@ impl Change {
     /// As [`Staging::publish`]; [`CacheError::Locked`] if another maintainer was first where nothing can be locked.
     pub fn publish(self, staging: Staging, manifest: &Manifest) -> Result<()> {
         let text = manifest.to_bytes()?;
-        raise_root(&*self.vfs, &self.path)?;
+        raise_root(&*self.vfs, &self.path, manifest)?;
         match staging.publish(names::MANIFEST, &text) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.lost(error)),
@@ -159,16 +164,33 @@ impl Change {
     }
 }
 
-/// Raises the format version of the root manifest to the first that may have later generations.
-fn raise_root(vfs: &dyn Vfs, path: &Path) -> Result<()> {
+/// Raises the format version of the root manifest to the first that may have later generations. Where a repair found that
+/// it cannot be trusted, it is replaced by a mark that generation 0 is gone: without one there is no cache.
+fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest) -> Result<()> {
     let folder = generations::open_folder(path)?;
-    let root = generations::read_manifest(&folder, path, 0)?;
-    if root.format_version >= GENERATIONS_FORMAT {
-        return Ok(());
-    }
-    let raised = Manifest {
-        format_version: GENERATIONS_FORMAT,
-        ..root
+    let is_repair = next
+        .generation
+        .as_ref()
+        .is_some_and(|own| own.operation == Operation::Repair);
+    let raised = match generations::read_manifest(&folder, path, 0) {
+        Ok(root) if root.format_version >= GENERATIONS_FORMAT => return Ok(()),
+        Ok(root) => Manifest {
+            format_version: GENERATIONS_FORMAT,
+            ..root
+        },
+        Err(CacheError::Io {
+            action,
+            path,
+            source,
+        }) => {
+            return Err(CacheError::Io {
+                action,
+                path,
+                source,
+            });
+        }
+        Err(_) if is_repair => next.root_mark(),
+        Err(fault) => return Err(fault),
     };
     replace_manifest(vfs, path, &raised)
 }

@@ -23,6 +23,8 @@ pub enum Wanted {
     LastGood,
     /// This one.
     Number(u64),
+    /// The newest whose manifest can be trusted, whatever has become of the files that it names.
+    Salvage,
 }
 
 /// A generation that was found good.
@@ -59,6 +61,9 @@ pub fn choose(folder: &Folder, path: &Path, wanted: Wanted) -> Result<Chosen> {
         manifest,
         passed_over: None,
     };
+    if wanted == Wanted::Salvage {
+        return salvage(folder, path);
+    }
     let root = read_manifest(folder, path, 0);
     let numbers = match &root {
         Ok(root) if root.format_version < GENERATIONS_FORMAT => Vec::new(),
@@ -67,8 +72,8 @@ pub fn choose(folder: &Folder, path: &Path, wanted: Wanted) -> Result<Chosen> {
     };
     let newest = numbers.last().copied().unwrap_or(0);
     let number = match wanted {
-        Wanted::Newest | Wanted::LastGood => newest,
         Wanted::Number(number) => number,
+        Wanted::Newest | Wanted::LastGood | Wanted::Salvage => newest,
     };
     if number != 0 && !numbers.contains(&number) {
         return Err(missing(folder, path, number, &numbers));
@@ -99,6 +104,29 @@ pub fn choose(folder: &Folder, path: &Path, wanted: Wanted) -> Result<Chosen> {
             last_good: last_good.map(|manifest| manifest.number()),
         }),
     }
+}
+
+/// The newest generation whose manifest can be trusted.
+fn salvage(folder: &Folder, path: &Path) -> Result<Chosen> {
+    let numbers = list(path)?;
+    let all = numbers.into_iter().rev().chain([0]);
+    let mut first = None;
+    for number in all {
+        match read_manifest(folder, path, number) {
+            Ok(manifest) if manifest.removed => {}
+            Ok(manifest) => {
+                return Ok(Chosen {
+                    manifest,
+                    passed_over: first.map(|fault: CacheError| fault.to_string()),
+                });
+            }
+            Err(fault @ (CacheError::Io { .. } | CacheError::UnsupportedVersion { .. })) => {
+                return Err(fault);
+            }
+            Err(fault) => drop(first.get_or_insert(fault)),
+        }
+    }
+    Err(first.unwrap_or_else(|| CacheError::internal("a cache without any generation")))
 }
 
 /// The newest generation before `number` that can be opened.

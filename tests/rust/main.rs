@@ -18,6 +18,7 @@ mod hostile;
 mod layers;
 mod order;
 mod reader;
+mod repair;
 mod support;
 mod tables;
 mod vacuum;

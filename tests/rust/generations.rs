@@ -25,20 +25,20 @@ fn cache(folder: &Path, count: usize) -> PathBuf {
     write_here(folder, "train", Layout::none(1000), &samples(count, 40))
 }
 
-fn without(path: &Path, ids: &[u64]) -> Changed {
+pub fn without(path: &Path, ids: &[u64]) -> Changed {
     delete(Arc::new(OsVfs), path, ids.to_vec()).unwrap()
 }
 
-fn open(path: &Path, wanted: Wanted) -> Result<Dataset> {
+pub fn open(path: &Path, wanted: Wanted) -> Result<Dataset> {
     open_with(path, wanted, options(Io::Auto))
 }
 
-fn open_with(path: &Path, wanted: Wanted, options: DatasetOptions) -> Result<Dataset> {
+pub fn open_with(path: &Path, wanted: Wanted, options: DatasetOptions) -> Result<Dataset> {
     Dataset::open_stoppable(&[(path.to_owned(), wanted)], options, &mut || Ok(()))
 }
 
 /// Ids and samples that a dataset delivers are those of `samples` without `gone`, however they are asked for.
-fn assert_holds(dataset: &Dataset, count: usize, gone: &[u64]) {
+pub fn assert_holds(dataset: &Dataset, count: usize, gone: &[u64]) {
     let all = samples(count, 40);
     let live: Vec<u64> = (0..count as u64).filter(|id| !gone.contains(id)).collect();
     let delivered = deliver(dataset);

@@ -9,6 +9,8 @@
 )]
 
 mod cache_crash;
+mod compact;
+mod copy;
 mod corruption;
 mod crash;
 mod engines;

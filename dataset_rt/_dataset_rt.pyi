@@ -135,6 +135,17 @@ def delete_samples(path: str, ids: Any) -> tuple[str, str, int, int, int, int, i
     Return path, operation, generation, the one before, samples, added, deleted and bytes written.
     """
 
+def compact_cache(path: str, min_dead_fraction: float) -> tuple[str, str, int, int, int, int, int, int]:
+    """Leave the records and the metadata of deleted samples behind; return the same as `delete_samples`."""
+
+def cache_stats(
+    path: str, generation: int | None = None
+) -> tuple[str, int, int, int, int, int, ArrowTable, ArrowTable]:
+    """Describe a cache.
+
+    Return path, generation, samples, sample ids, bytes of metadata and of the index, tables of shards and generations.
+    """
+
 def vacuum_cache(
     path: str, grace_seconds: int, dry_run: bool
 ) -> tuple[str, list[tuple[int, str]], list[int], int, int]:

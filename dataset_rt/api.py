@@ -2,10 +2,17 @@
 
 from dataset_rt.adapters.torch import SizedTorchIterableDataset
 from dataset_rt.batch import CachedBatch
-from dataset_rt.cache import delete_samples, lease_generation, repair_cache, vacuum_cache
+from dataset_rt.cache import (
+    cache_stats,
+    compact_cache,
+    delete_samples,
+    lease_generation,
+    repair_cache,
+    vacuum_cache,
+)
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -27,6 +34,7 @@ __all__ = [
     "CacheSourcesDatasetError",
     "CacheSourcesDatasetResult",
     "CacheSourcesDatasetSuccess",
+    "CacheStats",
     "CacheWriteError",
     "CacheWriteResult",
     "CacheWriteSuccess",
@@ -42,6 +50,8 @@ __all__ = [
     "VacuumReport",
     "WriterConfig",
     "WriterProfilerConfig",
+    "cache_stats",
+    "compact_cache",
     "delete_samples",
     "lease_generation",
     "repair_cache",

@@ -13,14 +13,14 @@ import polars as pl
 from dataset_rt import _dataset_rt as native
 from dataset_rt.config import ReaderConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
+__all__ = ["cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
 
 
 def delete_samples(
@@ -53,6 +53,80 @@ def delete_samples(
         False
     """
     return CacheChange(*_change(native.delete_samples(os.fspath(path), _sample_ids(path, samples))))
+
+
+def compact_cache(path: str | Path, *, min_dead_fraction: float = 0.2) -> CacheChange:
+    """Leave behind what deleted samples still take: their records, and what their metadata said.
+
+    A new generation is published in which the shards that are dead enough are written anew. Records are copied as they
+    are stored, each compared with its checksum; no payload is decompressed. Ids never change, and neither do states and
+    weights that were saved. Datasets that are open keep what they opened. Space comes back once `vacuum_cache` removes
+    the generations before.
+
+    Args:
+        path: The cache directory.
+        min_dead_fraction: Shards are rewritten of which at least this part is dead, 0.0 to 1.0: records of deleted
+            samples, and bytes that no sample owns. With 0.0 the new generation has no record of a deleted sample.
+            The metadata table loses what deleted samples said whatever the fraction.
+
+    Returns:
+        What was done. Where no shard is dead enough and no metadata is left, nothing is, and `changed` is False.
+
+    Raises:
+        CacheNotFoundError: There is no cache.
+        CorruptRecordError: A record that would be copied is damaged; nothing is changed.
+        InvalidCacheError: Another file is damaged; nothing is changed.
+        CacheLockedError: Another process writes or changes the cache.
+        ConfigError: `min_dead_fraction` is not from 0.0 to 1.0.
+        KeyboardInterrupt: Ctrl-C; nothing is changed.
+
+    Example:
+        >>> compact_cache(cache, min_dead_fraction=0.0).changed
+        False
+    """
+    return CacheChange(*_change(native.compact_cache(os.fspath(path), float(min_dead_fraction))))
+
+
+def cache_stats(path: str | Path, *, generation: int | None = None) -> CacheStats:
+    """Describe what a cache holds and what compaction would give back.
+
+    Reads manifests, index and deleted ids; no record and no metadata.
+
+    Args:
+        path: The cache directory.
+        generation: Which generation to describe; `None` is the newest.
+
+    Returns:
+        Sizes, and frames of the shards and of all generations.
+
+    Raises:
+        CacheNotFoundError: There is no cache.
+        GenerationNotFoundError: There is no such generation, or no more.
+        InvalidCacheError: A file is missing or damaged.
+
+    Example:
+        >>> stats = cache_stats(cache)
+        >>> stats.samples + stats.deleted == stats.sample_ids
+        True
+    """
+    found, number, samples, ids, metadata, index, shards, generations = native.cache_stats(os.fspath(path), generation)
+    shards, generations = pl.DataFrame(shards), pl.DataFrame(generations)
+    total = {name: int(shards[name].sum()) for name in ("byte_len", "live_bytes", "dead_bytes", "payload_bytes")}
+    return CacheStats(
+        Path(found),
+        number,
+        samples,
+        ids,
+        deleted=ids - samples,
+        stored_bytes=total["byte_len"],
+        live_bytes=total["live_bytes"],
+        reclaimable_bytes=total["dead_bytes"],
+        payload_bytes=total["payload_bytes"],
+        metadata_bytes=metadata,
+        index_bytes=index,
+        shards=shards,
+        generations=generations,
+    )
 
 
 def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_run: bool = False) -> VacuumReport:

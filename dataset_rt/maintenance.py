@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["CacheChange", "Lease", "RepairReport", "VacuumReport"]
+__all__ = ["CacheChange", "CacheStats", "Lease", "RepairReport", "VacuumReport"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,47 @@ class VacuumReport:
     """Their bytes. Programs that have a file open keep its space in use until they close it."""
     dry_run: bool
     """Whether nothing was removed."""
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What one generation of a cache holds.
+
+    Example:
+        >>> stats = cache_stats(cache)
+        >>> stats.stored_bytes == stats.shards["byte_len"].sum()
+        True
+    """
+
+    path: Path
+    """The cache directory, links resolved."""
+    generation: int
+    """The generation that is described."""
+    samples: int
+    """Samples that it gives."""
+    sample_ids: int
+    """Sample ids ever given; every `sample_id` is below it."""
+    deleted: int
+    """Samples that were taken out, by anybody, since the cache was written."""
+    stored_bytes: int
+    """Bytes of the shards."""
+    live_bytes: int
+    """Bytes of the records of samples that are there."""
+    reclaimable_bytes: int
+    """Bytes of the shards that `compact_cache(path, min_dead_fraction=0.0)` leaves behind."""
+    payload_bytes: int
+    """Bytes of the payloads in the shards before compression, those of deleted samples too."""
+    metadata_bytes: int
+    """Bytes of the metadata tables."""
+    index_bytes: int
+    """Bytes of the index and of the record checksums."""
+    shards: pl.DataFrame
+    """A row for each shard: `shard` (u64, its number), `generation` (u64, which wrote it), `path`, `algorithm` (str),
+    `records`, `live_records`, `byte_len`, `live_bytes`, `dead_bytes`, `payload_bytes` (u64)."""
+    generations: pl.DataFrame
+    """A row for each generation with a manifest: `generation` (u64), `operation` (str, `"write"` for the first),
+    `created` (UTC, null for the first), `samples`, `added`, `deleted`, `bytes` (u64, of the files that it wrote, as far
+    as they are there), `removed` (bool, whether a vacuum has given it up)."""
 
 
 @dataclass(frozen=True)

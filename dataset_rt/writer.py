@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from dataset_rt.fields import RefusedError
 from dataset_rt.records import CacheWriteError, CacheWriteResult, CacheWriteSuccess
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import polars as pl
 
-    from dataset_rt.records import CacheSource
+    from dataset_rt.dataset import CachedDataset
+    from dataset_rt.records import CacheInput, CacheSource
 
 __all__ = ["write_arrays", "write_cache", "write_or_reuse"]
 
@@ -27,28 +29,42 @@ _DEFAULT_WRITER_CONFIG = WriterConfig()
 
 
 def write_cache(
-    sources: CacheSource | Sequence[CacheSource],
+    sources: CacheSource | CachedDataset | Sequence[CacheSource | CachedDataset],
     path: str | Path,
     *,
     writer_config: WriterConfig = _DEFAULT_WRITER_CONFIG,
+    name: str | Sequence[str] | None = None,
 ) -> list[CacheWriteResult]:
     """Write one cache per source below `path`.
 
     A cache appears whole or not at all, and success is reported only once it is durable.
 
+    A `CachedDataset` is a source too: its rows, in their order and as often as they are there, become the samples
+    `0, 1, ...` of a cache of their own. So caches are merged, and subsets become caches. Records are copied as they are
+    stored, each compared with its checksum first; of `writer_config`, only `max_shard_bytes` counts. Payloads are
+    compressed anew only where caches have different zstd dictionaries. Weights are not part of a cache.
+
     Args:
         sources: One source or several; they are pulled one after the other in the calling thread.
         path: Base directory, created if missing; each cache is `path/<source name>`.
         writer_config: Writing options.
+        name: The name of a dataset, which has none of its own; or a list with the name of each dataset in `sources`.
 
     Returns:
         The outcome of each source, in order. One that fails, or whose cache exists already, does not stop the others.
 
     Raises:
         SourceNameError: Two sources have one name; nothing is written.
+        TypeError: `name` does not name each dataset in `sources`.
         KeyboardInterrupt: Ctrl-C; the cache being written is discarded, earlier ones stay.
+
+    Example:
+        >>> ones = dataset.filter(pl.col("label") == 1)
+        >>> [result] = write_cache(ones, "caches", name="ones")
+        >>> len(CachedDataset([result.path], reader_config=ReaderConfig(seed=1))) == len(ones)
+        True
     """
-    return _write(sources, path, writer_config, reuse_existing=False)
+    return _write(_with_names(_listed(sources), name), path, writer_config, reuse_existing=False)
 
 
 def write_arrays(
@@ -118,9 +134,7 @@ def _write(
     *,
     reuse_existing: bool,
 ) -> list[CacheWriteResult]:
-    # A list or named tuple with a name is a source itself.
-    is_several = isinstance(sources, list | tuple) and not hasattr(sources, "name")
-    listed = list(sources) if is_several else [sources]
+    listed = _listed(sources)
     # Pydantic's own JSON would turn a Ctrl-C while it writes a path into an error of its own.
     config = json.dumps(writer_config.model_dump(), default=os.fspath)
     outcomes = native.write_cache(listed, Path(path), config, reuse_existing)
@@ -128,3 +142,40 @@ def _write(
         CacheWriteSuccess(name, Path(detail)) if is_success else CacheWriteError(name, detail)
         for is_success, name, detail in outcomes
     ]
+
+
+def _listed(sources: Any) -> list[Any]:
+    # A list or named tuple with a name is a source itself.
+    is_several = isinstance(sources, list | tuple) and not hasattr(sources, "name")
+    return list(sources) if is_several else [sources]
+
+
+def _with_names(listed: list[Any], name: str | Sequence[str] | None) -> list[Any]:
+    """Put what the writer knows datasets by in their place."""
+    from dataset_rt.dataset import CachedDataset  # noqa: PLC0415 (a dataset writes caches itself)
+
+    datasets = sum(isinstance(source, CachedDataset) for source in listed)
+    names = [name] if isinstance(name, str) else list(name or ())
+    if len(names) != datasets:
+        raise TypeError(
+            f"a dataset has no name of its own: name must name each of the {datasets} in sources, found {names}"
+            if datasets
+            else f"name is for datasets, of which there are none in sources, found {name!r}"
+        )
+    left = iter(names)
+    return [
+        _View(next(left), source._native) if isinstance(source, CachedDataset) else source  # noqa: SLF001
+        for source in listed
+    ]
+
+
+@dataclass(frozen=True)
+class _View:
+    """A dataset as a source; its samples never pass through Python."""
+
+    name: str
+    _view: native.CachedDataset
+
+    def __iter__(self) -> Iterator[CacheInput]:
+        """Give no samples: they are copied."""
+        return iter(())

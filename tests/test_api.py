@@ -55,10 +55,13 @@ NAMES = [
     "CacheSourcesDatasetResult",
     "SizedTorchIterableDataset",
     "CacheChange",
+    "CacheStats",
     "Lease",
     "RepairReport",
     "VacuumReport",
     "repair_cache",
+    "cache_stats",
+    "compact_cache",
     "delete_samples",
     "lease_generation",
     "vacuum_cache",
@@ -123,6 +126,7 @@ def test_the_writer_is_called_as_in_the_published_release():
         ("sources", "POSITIONAL_OR_KEYWORD", ...),
         ("path", "POSITIONAL_OR_KEYWORD", ...),
         ("writer_config", "KEYWORD_ONLY", WriterConfig()),
+        ("name", "KEYWORD_ONLY", None),
     ]
     assert signature(CachedDataset.from_cache_sources) == [
         ("sources", "POSITIONAL_OR_KEYWORD", ...),

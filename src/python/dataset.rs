@@ -39,6 +39,11 @@ pub struct CachedDataset {
 }
 
 impl CachedDataset {
+    /// The dataset itself.
+    pub(super) fn dataset(&self) -> &Dataset {
+        &self.inner
+    }
+
     fn start_samples(
         &self,
         py: Python<'_>,

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::buffer::NativeArray;
 use super::signals::detached;
+use crate::maintain::compact::{CompactOptions, compact};
 use crate::maintain::lease::{self, Lease};
 use crate::maintain::repair::{Repaired, repair};
 use crate::maintain::vacuum::{Vacuumed, vacuum};
@@ -58,6 +59,19 @@ pub fn repair_cache(py: Python<'_>, path: PathBuf) -> PyResult<Repair> {
     } = detached(py, |interrupt| repair(Arc::new(OsVfs), &path, interrupt))?;
     let lost = NativeArray::from_u64(lost);
     Ok((told(changed), started_from, lost, lost_generations, damaged))
+}
+
+/// Leaves the records and the metadata of deleted samples behind.
+#[pyfunction]
+pub fn compact_cache(py: Python<'_>, path: PathBuf, min_dead_fraction: f64) -> PyResult<Change> {
+    let options = CompactOptions {
+        min_dead_fraction,
+        ..CompactOptions::default()
+    };
+    detached(py, |interrupt| {
+        compact(Arc::new(OsVfs), &path, options, interrupt)
+    })
+    .map(told)
 }
 
 /// Path, generations that are kept and why, those that are given up, files and bytes that are removed.

@@ -21,7 +21,9 @@ mod sample;
 mod signals;
 mod source;
 mod state;
+mod stats;
 mod tables;
+mod views;
 mod writer;
 mod writer_config;
 
@@ -48,8 +50,10 @@ mod _dataset_rt {
     use super::iterator::SampleIterator;
     #[pymodule_export]
     use super::maintain::{
-        delete_samples, lease_generation, release_lease, repair_cache, vacuum_cache,
+        compact_cache, delete_samples, lease_generation, release_lease, repair_cache, vacuum_cache,
     };
+    #[pymodule_export]
+    use super::stats::cache_stats;
     #[pymodule_export]
     use super::writer::write_cache;
 }

@@ -13,6 +13,7 @@ use super::errors::to_pyerr;
 use super::ingest::{Fault, Ingest, Taken};
 use super::signals::{Stopped, stoppable};
 use super::source::{Source, describe};
+use super::views;
 use super::writer_config as config;
 use crate::error::{CacheError, Result};
 use crate::store::cache::{Cache, read_manifest};
@@ -210,6 +211,14 @@ impl Job {
         } else {
             CacheLock::try_acquire(&self.base, &source.name)?
         };
+        if let Some(view) = views::of(&source.object)? {
+            let place = (self.base.as_path(), source.name.as_str());
+            let path = views::copy(&view, place, lock, self.options.max_shard_bytes())?;
+            return Ok(Done {
+                path,
+                reused: false,
+            });
+        }
         let request = WriteRequest {
             vfs: Arc::new(OsVfs),
             base: &self.base,

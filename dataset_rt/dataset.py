@@ -117,9 +117,14 @@ class CachedDataset:
         self._paths = [os.fspath(path) for path in paths]
         self.reader_config = reader_config
         self._unpickled: _Parts | None = None
+        if isinstance(generations, int):
+            raise TypeError(f"generations must be a list with one number for each cache, found {generations!r}")
         if generations is not None and len(generations) != len(self._paths):
+            counts = f"{len(self._paths)} caches, found {len(generations)}"
+            raise ValueError(f"generations must name one of each of {counts}")
+        if any(number is not None and number < 0 for number in generations or ()):
             raise ValueError(
-                f"generations must name one of each of {len(self._paths)} caches, found {len(generations)}"
+                f"generations are numbered from 0, found {min(n for n in generations or () if n is not None)}"
             )
         self._wanted = None if generations is None else list(generations)
         self._opened = self._open()

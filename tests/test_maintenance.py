@@ -161,6 +161,10 @@ def test_a_generation_must_exist_and_there_is_one_for_each_cache(cache):
     assert (caught.value.generation, caught.value.kept) == (3, [0])
     with pytest.raises(ValueError, match="1 caches, found 2"):
         ordered(cache, [0, 0])
+    with pytest.raises(TypeError, match="one number for each cache, found 0"):
+        ordered(cache, 0)
+    with pytest.raises(ValueError, match="numbered from 0, found -1"):
+        ordered(cache, [-1])
 
 
 def test_a_damaged_generation_is_an_error_or_passed_over_with_a_warning(cache):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "AppendMismatchError",
     "CacheExistsError",
     "CacheIOError",
     "CacheLockedError",
@@ -197,6 +198,20 @@ class SampleError(DatasetRTError, ValueError):
     reason: str
     column: str
     field: str
+    expected: str
+    found: str
+
+
+class AppendMismatchError(DatasetRTError, ValueError):
+    """A source declares other columns or fields than the cache at `path` has, to which it was to be appended.
+
+    `subject` tells what `column` is, a metadata column or a payload field; `expected` is what the cache has, `found` what
+    the source declares.
+    """
+
+    path: Path
+    subject: str
+    column: str
     expected: str
     found: str
 

@@ -114,6 +114,16 @@ pub enum CacheError {
         advice: String,
     },
 
+    /// A source declares other columns or fields than the cache has that it is to be appended to.
+    #[error("{}: {subject} `{column}` is {expected} in the cache, the source declares {found}; what is appended must have the columns and fields of the cache", path.display())]
+    Misfit {
+        path: PathBuf,
+        subject: &'static str,
+        column: String,
+        expected: String,
+        found: String,
+    },
+
     /// A source yielded nothing.
     #[error("source {name:?} yielded no samples; an empty cache cannot be written")]
     EmptySource { name: String },

@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for Sha256Digest {
 }
 
 /// A SHA-256 that grows with the bytes written.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sha256Hasher(Sha256);
 
 impl Sha256Hasher {

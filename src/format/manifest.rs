@@ -20,7 +20,7 @@ use super::payload::PayloadSchema;
 use super::schema::{ColumnSpec, Schema};
 use super::{FORMAT_VERSION_NEWEST, FORMAT_VERSION_OLDEST};
 use crate::error::{CacheError, Result};
-use crate::limits::{CACHE_SAMPLES_MAX, DICTIONARY_BYTES_MAX};
+use crate::limits::{CACHE_SAMPLES_MAX, DICTIONARY_BYTES_MAX, MANIFEST_BYTES_MAX};
 
 /// A checked manifest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -205,6 +205,9 @@ impl Manifest {
     }
 
     /// The file's text, sealed with its own checksum.
+    ///
+    /// # Errors
+    /// [`CacheError::Limit`] if no reader would take it for its length.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let body = serde_json::to_vec_pretty(self).map_err(|error| {
             CacheError::internal(format!("a manifest cannot be written as JSON: {error}"))
@@ -214,7 +217,15 @@ impl Manifest {
             .ok_or_else(|| CacheError::internal("a manifest that is no JSON object"))?;
         let mut text = body.to_vec();
         text.extend_from_slice(seal(Crc32c::of(body)).as_bytes());
-        Ok(text)
+        let byte_len = text.len() as u64;
+        match byte_len > MANIFEST_BYTES_MAX {
+            true => Err(CacheError::limit(
+                "the length of the manifest, which names every shard, in bytes",
+                byte_len,
+                MANIFEST_BYTES_MAX,
+            )),
+            false => Ok(text),
+        }
     }
 
     /// Length that `index.bin` must have, in bytes.

@@ -85,6 +85,22 @@ impl Schema {
         &self.columns
     }
 
+    /// The first column of another kind than in `other`, or in one only: its name, and what it is here and there.
+    pub fn difference(&self, other: &Self) -> Option<(String, String, String)> {
+        let describe = |schema: &Self, name: &str| {
+            let column = schema.columns.iter().find(|column| column.name == name);
+            column.map_or_else(|| "no column".to_owned(), ColumnSpec::describe)
+        };
+        let kind = |schema: &Self, name: &str| {
+            let column = schema.columns.iter().find(|column| column.name == name);
+            column.map(|column| column.kind)
+        };
+        let names = self.columns.iter().chain(&other.columns);
+        let mut names = names.map(|column| column.name.as_str());
+        let name = names.find(|name| kind(self, name) != kind(other, name))?;
+        Some((name.to_owned(), describe(self, name), describe(other, name)))
+    }
+
     /// Refuses column names that the samples metadata table uses itself.
     ///
     /// # Errors

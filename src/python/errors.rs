@@ -153,6 +153,20 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("found", found)?;
             "SampleError"
         }
+        CacheError::Misfit {
+            path,
+            subject,
+            column,
+            expected,
+            found,
+        } => {
+            fields.set_item("path", path)?;
+            fields.set_item("subject", subject)?;
+            fields.set_item("column", column)?;
+            fields.set_item("expected", expected)?;
+            fields.set_item("found", found)?;
+            "AppendMismatchError"
+        }
         CacheError::EmptySource { name } => {
             fields.set_item("name", name)?;
             "EmptySourceError"

@@ -11,14 +11,15 @@ use super::source::type_name;
 use crate::error::CacheError;
 use crate::format::payload::{Dtype, EXTENT_BYTES, FieldSpec, PayloadSchema};
 use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::writer::PayloadOrigin;
 
 /// Takes the payload fields of the samples of one source.
 pub struct Fields<'py> {
     schema: PayloadSchema,
     /// Field names as dictionary keys, in field order.
     keys: Vec<Bound<'py, PyString>>,
-    /// Whether the source declared them.
-    is_declared: bool,
+    /// Who says what they are.
+    origin: PayloadOrigin,
     arrays: Arrays<'py>,
 }
 
@@ -37,13 +38,13 @@ struct Found {
 }
 
 impl<'py> Fields<'py> {
-    /// Fields that the source declared or its first sample gave.
-    pub fn new(py: Python<'py>, schema: PayloadSchema, is_declared: bool) -> PyResult<Self> {
+    /// Fields that are known before the first sample, or that it gave.
+    pub fn new(py: Python<'py>, schema: PayloadSchema, origin: PayloadOrigin) -> PyResult<Self> {
         let names = schema.fields().iter().map(|field| field.name.as_str());
         Ok(Self {
             keys: keys(py, names),
             schema,
-            is_declared,
+            origin,
             arrays: Arrays::new(py)?,
         })
     }
@@ -71,9 +72,10 @@ impl<'py> Fields<'py> {
 
     /// Where the fields were learned, for messages.
     pub fn origin(&self) -> &'static str {
-        match self.is_declared {
-            true => "the source declares",
-            false => "the first sample gave",
+        match self.origin {
+            PayloadOrigin::Source => "the source declares",
+            PayloadOrigin::FirstSample => "the first sample gave",
+            PayloadOrigin::Cache => "the cache has that is appended to",
         }
     }
 

@@ -84,7 +84,10 @@ impl<'py> Ingest<'py> {
             cache_input,
             keys: writer.columns().map(|names| keys(py, names)),
             payloads: match writer.payload() {
-                Some(schema) => Some(Payloads::Typed(Fields::new(py, schema.clone(), true)?)),
+                Some(schema) => {
+                    let origin = writer.payload_origin();
+                    Some(Payloads::Typed(Fields::new(py, schema.clone(), origin)?))
+                }
                 None => None,
             },
             tables: Tables::new(py, source.payload_columns.clone())?,
@@ -228,7 +231,8 @@ impl<'py> Payloads<'py> {
             Some(fields) => {
                 let schema = Fields::infer(&fields)?;
                 writer.set_payload(schema.clone())?;
-                Ok(Self::Typed(Fields::new(data.py(), schema, false)?))
+                let origin = writer.payload_origin();
+                Ok(Self::Typed(Fields::new(data.py(), schema, origin)?))
             }
         }
     }

@@ -242,24 +242,26 @@ impl Cache {
     /// [`CacheError::DamagedFile`] if it is not the file that the manifest describes, or no dictionary.
     pub fn dictionary(&self) -> Result<Option<&Dictionary>> {
         let entry = self.manifest.dictionary.as_ref();
-        let own = self.manifest.generation.as_ref();
-        let path = || self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY);
+        let path = || self.dictionary_path();
         entry
             .map(|entry| self.dictionary.get(&path, self.io, entry))
             .transpose()
     }
 
-    /// The bytes of that dictionary.
+    /// The bytes of that dictionary, for whoever compresses with it.
     ///
     /// # Errors
     /// [`CacheError::DamagedFile`] if it is not the file that the manifest describes.
     pub fn dictionary_bytes(&self) -> Result<Option<Vec<u8>>> {
-        let own = self.manifest.generation.as_ref();
-        let path = self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY);
         let entry = self.manifest.dictionary.as_ref();
         entry
-            .map(|entry| dictionary::read(&path, self.io, entry))
+            .map(|entry| dictionary::read(&self.dictionary_path(), self.io, entry))
             .transpose()
+    }
+
+    fn dictionary_path(&self) -> PathBuf {
+        let own = self.manifest.generation.as_ref();
+        self.placed(own.map_or(0, |own| own.dictionary), names::DICTIONARY)
     }
 
     /// Shard number `shard`, open.

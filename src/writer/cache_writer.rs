@@ -1,24 +1,28 @@
-//! One cache being written: samples are pushed, chunks submitted, and nothing is visible before it is finished.
+//! One cache or one generation being written: samples are pushed, chunks submitted, and nothing is visible before it is
+//! finished.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::append::{self, AppendRequest, Begun};
+use super::before::Before;
 use super::block::Block;
 use super::chunk::{Chunk, Row, check_payload_len};
-use super::commit::ShardLengths;
 use super::layout::{Layout, Learned};
+use super::manifest::Written;
 use super::options::WriterOptions;
 use super::pipeline::Pipeline;
 use super::profiler::{Profile, Stage};
 use super::training::Training;
 use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
+use crate::format::compression::Recipe;
 use crate::format::manifest::Manifest;
 use crate::format::names::{MANIFEST, check_source_name};
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
+use crate::store::change::Change;
 use crate::store::lock::CacheLock;
-use crate::store::outflow::manifest::{Contents, NewShard, manifest};
 use crate::store::publish::Staging;
 use crate::store::vfs::Vfs;
 
@@ -50,19 +54,44 @@ pub struct WriteRequest<'a> {
 pub struct WriteSummary {
     /// The cache directory.
     pub path: PathBuf,
-    /// Its manifest.
+    /// The manifest of what it holds now.
     pub manifest: Manifest,
+    /// The generation before this one; none of a new cache. The same as this one if nothing was appended.
+    pub previous: Option<u64>,
+    /// Samples that were added.
+    pub added: u64,
+    /// Bytes of the files that were written, but for the manifest.
+    pub bytes_written: u64,
+}
+
+/// What the samples become.
+enum Target {
+    /// A cache, of a source with this name and version.
+    Cache(String, Option<String>),
+    /// The next generation of one.
+    Generation(Box<Change>),
+}
+
+/// What is known about payloads before the first sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadOrigin {
+    /// Nothing, or what the first sample gave since.
+    FirstSample,
+    /// The fields that the source declares.
+    Source,
+    /// What the cache holds that the samples are appended to.
+    Cache,
 }
 
 /// Takes the samples of one source. Dropped before [`CacheWriter::finish`], it leaves nothing behind.
 ///
 /// After any error the writer is of no more use: drop it.
 pub struct CacheWriter {
-    name: String,
+    target: Target,
     options: WriterOptions,
-    source_version: Option<String>,
     profile: Arc<Profile>,
     payload: Option<PayloadSchema>,
+    payload_origin: PayloadOrigin,
     layout: Option<(Arc<Layout>, Learned)>,
     chunk_samples: usize,
     rows: u64,
@@ -83,29 +112,81 @@ impl CacheWriter {
         check_source_name(request.name)?;
         let layout = request.schema.map(Layout::declared).transpose()?;
         let staging = Staging::begin(request.vfs, request.base, request.name, request.lock)?;
-        let staging = Arc::new(staging);
-        let mut pipeline = Pipeline::start(&staging, &request.options, &request.profile)?;
+        let recipe = request.options.recipe()?;
         let training = request.options.dictionary_bytes().map(Training::new);
+        let settings = (request.options, request.profile);
+        let target = Target::Cache(request.name.to_owned(), request.source_version);
+        let mut writer = Self::start(
+            target,
+            staging,
+            settings,
+            training,
+            recipe,
+            Before::nothing(),
+        )?;
+        writer.layout = layout.map(with_learned);
+        if request.payload.is_some() {
+            writer.payload_origin = PayloadOrigin::Source;
+        }
+        writer.payload = request.payload;
+        Ok(writer)
+    }
+
+    /// Begins the next generation of a cache, with the samples to come behind those it has.
+    ///
+    /// The cache is locked until the writer is finished or dropped. What is pushed must have the metadata columns and the
+    /// payload fields of the cache. Rows in errors are those of the source.
+    ///
+    /// # Errors
+    /// [`CacheError::NotFound`] without a cache, [`CacheError::Locked`] if somebody else writes or maintains it, and those
+    /// of opening it; [`CacheError::Misfit`] for a source that declares other columns or fields; [`CacheError::Option`]
+    /// for a dictionary that the cache has not.
+    pub fn append(request: AppendRequest<'_>) -> Result<Self> {
+        let Begun {
+            change,
+            staging,
+            layout,
+            payload,
+            recipe,
+            before,
+        } = append::begin(&request)?;
+        let settings = (request.options, request.profile);
+        let target = Target::Generation(Box::new(change));
+        let mut writer = Self::start(target, staging, settings, None, Some(recipe), before)?;
+        writer.layout = Some(with_learned(layout));
+        writer.payload = payload;
+        writer.payload_origin = PayloadOrigin::Cache;
+        Ok(writer)
+    }
+
+    fn start(
+        target: Target,
+        staging: Staging,
+        (options, profile): (WriterOptions, Arc<Profile>),
+        training: Option<Training>,
+        recipe: Option<Recipe>,
+        before: Before,
+    ) -> Result<Self> {
+        let staging = Arc::new(staging);
+        let mut pipeline = Pipeline::start(&staging, &options, recipe, before, &profile)?;
         let chunk = match training {
             Some(_) => Box::default(),
             None => pipeline.empty_chunk(&mut || Ok(()))?,
         };
-        let mut writer = Self {
-            name: request.name.to_owned(),
-            options: request.options,
-            source_version: request.source_version,
-            profile: request.profile,
-            payload: request.payload,
+        Ok(Self {
+            target,
+            options,
+            profile,
+            payload: None,
+            payload_origin: PayloadOrigin::FirstSample,
             layout: None,
-            chunk_samples: request.options.chunks().1,
+            chunk_samples: options.chunks().1,
             rows: 0,
             chunk: Some(chunk),
             training,
             pipeline,
             staging,
-        };
-        writer.layout = layout.map(with_learned);
-        Ok(writer)
+        })
     }
 
     /// Samples taken so far, which is also the row of the next one.
@@ -139,12 +220,28 @@ impl CacheWriter {
         self.payload.as_ref()
     }
 
+    /// Who says what the payloads are.
+    pub fn payload_origin(&self) -> PayloadOrigin {
+        self.payload_origin
+    }
+
     /// Sets the payload fields as the first sample shows them. Every payload pushed must then be laid out as
     /// [`crate::format::payload`] says.
     ///
     /// # Errors
-    /// A defect of the caller: fields that are set already, or after the first sample.
+    /// [`CacheError::Sample`] if the cache that is appended to holds plain bytes. A defect of the caller: fields that are
+    /// set already, or after the first sample.
     pub fn set_payload(&mut self, schema: PayloadSchema) -> Result<()> {
+        if self.payload.is_none() && self.payload_origin == PayloadOrigin::Cache {
+            let names = schema.fields().iter().map(|field| field.name.as_str());
+            let names: Vec<&str> = names.collect();
+            let fault = format!(
+                "payload fields `{}` where the cache that is appended to holds plain bytes",
+                names.join("`, `")
+            );
+            let row = self.rows;
+            return Err(CacheError::Sample { row, fault });
+        }
         if self.payload.is_some() || self.rows > 0 {
             return Err(CacheError::internal(
                 "the payload fields of a source were set twice or too late",
@@ -297,44 +394,66 @@ impl CacheWriter {
         Ok(())
     }
 
-    /// Waits until all samples are durable and publishes the cache.
+    /// Waits until all samples are durable and publishes the cache, or its next generation. Without samples there is none.
     ///
     /// `interrupt` is called at least every 50 ms while waiting, but no more once publication has begun.
     ///
     /// # Errors
-    /// [`CacheError::EmptySource`] without samples, the error of `interrupt`, the first error of any thread, and those
-    /// of [`Staging::publish`]. Nothing is left behind but where that says so.
+    /// [`CacheError::EmptySource`] for a cache without samples, the error of `interrupt`, the first error of any thread, and those
+    /// of [`Staging::publish`] and [`Change::publish`]. Nothing is left behind but where that says so.
     pub fn finish(mut self, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<WriteSummary> {
         if self.rows == 0 {
-            return Err(CacheError::EmptySource { name: self.name });
+            return match self.target {
+                Target::Cache(name, _) => Err(CacheError::EmptySource { name }),
+                Target::Generation(change) => Ok(nothing_appended(&change)),
+            };
         }
         self.send_on(interrupt)?;
         self.end_training(interrupt)?;
         let (committed, digests) = self.pipeline.finish(interrupt)?;
         let staging = Arc::into_inner(self.staging)
             .ok_or_else(|| CacheError::internal("a cache is still being written after its end"))?;
-        let shard = |lengths: &ShardLengths| NewShard {
-            compression: self.options.compression(),
-            payload_bytes: lengths.payload_bytes,
-            byte_len: lengths.byte_len,
+        let written = Written { committed, digests };
+        let (added, bytes_written) = (written.committed.rows, written.byte_len());
+        let (path, manifest, previous) = match self.target {
+            Target::Cache(source_name, source_version) => {
+                let manifest = Manifest {
+                    source_name,
+                    source_version,
+                    ..written.cache(&self.options, self.payload)?
+                };
+                let text = manifest.to_bytes()?;
+                let publish = || staging.publish(MANIFEST, &text);
+                let path = self.profile.time(Stage::Publish, publish)?;
+                (path, manifest, None)
+            }
+            Target::Generation(change) => {
+                let manifest = written.appended(&self.options, &change)?;
+                let path = change.path().to_path_buf();
+                let previous = change.cache().manifest().number();
+                let publish = || change.publish(staging, &manifest);
+                self.profile.time(Stage::Publish, publish)?;
+                (path, manifest, Some(previous))
+            }
         };
-        let contents = Contents {
-            samples: committed.rows,
-            shards: committed.shards.iter().map(shard).collect(),
-            schema: committed.schema,
-            payload: self.payload,
-            non_finite: committed.non_finite,
-        };
-        let manifest = Manifest {
-            source_name: self.name,
-            source_version: self.source_version,
-            ..manifest(contents, &digests)?
-        };
-        let text = manifest.to_bytes()?;
-        let path = self
-            .profile
-            .time(Stage::Publish, || staging.publish(MANIFEST, &text))?;
-        Ok(WriteSummary { path, manifest })
+        Ok(WriteSummary {
+            path,
+            manifest,
+            previous,
+            added,
+            bytes_written,
+        })
+    }
+}
+
+fn nothing_appended(change: &Change) -> WriteSummary {
+    let manifest = change.cache().manifest();
+    WriteSummary {
+        path: change.path().to_path_buf(),
+        manifest: manifest.clone(),
+        previous: Some(manifest.number()),
+        added: 0,
+        bytes_written: 0,
     }
 }
 

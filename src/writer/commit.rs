@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::before::{Before, Carried};
 use super::chunk::Chunk;
 use super::table::Table;
 use crate::error::{CacheError, Result};
@@ -38,19 +39,31 @@ pub(super) struct Committer {
     open: Option<OutFile>,
     shards: Vec<ShardLengths>,
     index: OutFile,
-    checksums: OutFile,
+    /// Absent from caches of published releases, whatever is added to them.
+    checksums: Option<OutFile>,
     table: Option<Table>,
     rows: u64,
+    /// Sample ids and shards before the first.
+    ids_before: u64,
+    shards_before: u64,
+    /// Rows of these that are still to be copied.
+    index_before: Option<Carried>,
+    checksums_before: Option<Carried>,
     non_finite: bool,
 }
 
 impl Committer {
     /// Starts the files of a cache.
-    pub fn new(outputs: Arc<Outputs>, max_shard_bytes: u64) -> Result<Self> {
+    pub fn new(outputs: Arc<Outputs>, max_shard_bytes: u64, before: Before) -> Result<Self> {
         outputs.staging.create_dir(SHARDS)?;
+        let checksums = || outputs.open(Tag::Checksums, CHECKSUMS);
         Ok(Self {
             index: outputs.open(Tag::Index, INDEX)?,
-            checksums: outputs.open(Tag::Checksums, CHECKSUMS)?,
+            checksums: before.has_checksums.then(checksums).transpose()?,
+            ids_before: before.ids,
+            shards_before: before.shards,
+            index_before: before.index,
+            checksums_before: before.checksums,
             outputs,
             max_shard_bytes,
             open: None,
@@ -89,11 +102,13 @@ impl Committer {
         if chunk.first_row != self.rows {
             return Err(CacheError::internal("a chunk out of order"));
         }
+        self.carry()?;
+        let shards_before = self.shards_before;
         for ((head, stored, checksum), payload_len) in chunk.records().zip(chunk.payload_lens()) {
             let byte_len = (head.len() as u64).saturating_add(stored.len() as u64);
             let (file, lengths, id) = self.shard_for(byte_len)?;
             let row = IndexRow {
-                shard: id,
+                shard: shards_before.saturating_add(id),
                 offset: lengths.byte_len,
                 byte_len,
             };
@@ -102,13 +117,16 @@ impl Committer {
             lengths.byte_len = file.byte_len();
             lengths.payload_bytes = lengths.payload_bytes.saturating_add(payload_len as u64);
             self.index.append(&row.to_bytes())?;
-            self.checksums.append(&checksum.0.to_le_bytes())?;
+            if let Some(checksums) = &mut self.checksums {
+                checksums.append(&checksum.0.to_le_bytes())?;
+            }
             self.rows += 1;
         }
-        if self.rows > CACHE_SAMPLES_MAX {
+        let ids = self.ids_before.saturating_add(self.rows);
+        if ids > CACHE_SAMPLES_MAX {
             return Err(CacheError::limit(
                 "the number of samples of a cache",
-                self.rows,
+                ids,
                 CACHE_SAMPLES_MAX,
             ));
         }
@@ -121,13 +139,26 @@ impl Committer {
         table.append(chunk, &self.outputs)
     }
 
+    /// Copies what is to stand before the first row, with the first chunk: by then the files have their threads.
+    fn carry(&mut self) -> Result<()> {
+        if let Some(before) = self.index_before.take() {
+            before.copy_to(&mut self.index)?;
+        }
+        match (self.checksums_before.take(), &mut self.checksums) {
+            (Some(before), Some(checksums)) => before.copy_to(checksums),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends all files.
     pub fn complete(self) -> Result<Committed> {
         if let Some(shard) = self.open {
             shard.close()?;
         }
         self.index.close()?;
-        self.checksums.close()?;
+        if let Some(checksums) = self.checksums {
+            checksums.close()?;
+        }
         let table = self
             .table
             .ok_or_else(|| CacheError::internal("a cache without samples"))?;

@@ -10,12 +10,13 @@ use crate::format::compression::Encoder;
 use crate::format::envelope;
 use crate::limits::METADATA_JSON_BYTES_MAX;
 
-/// Fills in the encoded parts of a chunk.
+/// Fills in the encoded parts of a chunk; the first row of the source has the sample id `first_id`.
 ///
 /// # Errors
 /// [`CacheError::Sample`] for metadata that is too large as JSON, or a payload that there is no memory to compress.
 pub(super) fn encode(
     chunk: &mut Chunk,
+    first_id: u64,
     encoder: &mut Encoder<'_>,
     profile: &Profile,
 ) -> Result<()> {
@@ -23,7 +24,7 @@ pub(super) fn encode(
     if !encoder.is_plain() {
         profile.time(Stage::Compress, || compress(chunk, encoder))?;
     }
-    profile.time(Stage::Checksum, || checksums(chunk));
+    profile.time(Stage::Checksum, || checksums(chunk, first_id));
     Ok(())
 }
 
@@ -61,10 +62,11 @@ fn compress(chunk: &mut Chunk, encoder: &mut Encoder<'_>) -> Result<()> {
     Ok(())
 }
 
-fn checksums(chunk: &mut Chunk) {
+fn checksums(chunk: &mut Chunk, first_id: u64) {
+    let first_id = first_id.saturating_add(chunk.first_row);
     let mut checksums = std::mem::take(&mut chunk.checksums);
     let records = chunk.heads.iter().zip(chunk.stored());
-    checksums.extend(records.zip(chunk.first_row..).map(|((head, stored), id)| {
+    checksums.extend(records.zip(first_id..).map(|((head, stored), id)| {
         let mut hasher = Crc32cHasher::default();
         hasher.update(head);
         let hashed = stored.parts(|part| {
@@ -120,14 +122,14 @@ mod tests {
                     let mut row = chunk.push(payload, &layout, &mut learned);
                     row.set(Value::Int(n as i64)).unwrap();
                 }
-                encode(&mut chunk, &mut encoder, &Profile::default()).unwrap();
+                encode(&mut chunk, 500, &mut encoder, &Profile::default()).unwrap();
                 assert_eq!(chunk.records().count(), 3);
                 for (n, (head, stored, checksum)) in chunk.records().enumerate() {
                     let Stored::Own(stored) = stored else {
                         panic!("a payload of our own was lent");
                     };
                     let record = [head, stored].concat();
-                    assert_eq!(checksum, Crc32c::of_record(&record, 40 + n as u64));
+                    assert_eq!(checksum, Crc32c::of_record(&record, 540 + n as u64));
                     let (json, stored) = envelope::split(&record).unwrap();
                     assert_eq!(json, format!("{{\"n\":{n}}}").as_bytes());
                     let len = payload_len(algorithm, stored).unwrap();
@@ -156,7 +158,7 @@ mod tests {
             row.set(Value::Str(value)).unwrap();
         }
         let mut encoder = Encoder::new(&Recipe::None).unwrap();
-        let error = encode(&mut chunk, &mut encoder, &Profile::default()).unwrap_err();
+        let error = encode(&mut chunk, 500, &mut encoder, &Profile::default()).unwrap_err();
         assert!(
             matches!(error, CacheError::Sample { row: 6, .. }),
             "{error}"

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 
 use super::arrow_rows::{ColumnFault, field_rows, is_payload};
 use super::block::Block;
-use super::cache_writer::CacheWriter;
+use super::cache_writer::{CacheWriter, PayloadOrigin};
 use super::rows::{FieldRows, PayloadRows};
 use crate::error::{CacheError, Result};
 use crate::format::payload::{Dtype, FieldSpec, PayloadSchema};
@@ -234,7 +234,10 @@ fn settle(writer: &mut CacheWriter, found: Vec<FieldSpec>) -> Result<()> {
     };
     let names: Vec<&str> = found.iter().map(|spec| spec.name.as_str()).collect();
     if let Some(difference) = schema.difference(&names) {
-        let rule = "every table needs the fields that the source declares or the first gave";
+        let rule = match writer.payload_origin() {
+            PayloadOrigin::Cache => "what is appended needs the payload fields of the cache",
+            _ => "every table needs the fields that the source declares or the first gave",
+        };
         return Err(sample(format!("payload field {difference}; {rule}")));
     }
     let mut pairs = schema.fields().iter().zip(&found);

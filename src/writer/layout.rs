@@ -1,6 +1,8 @@
 //! The metadata columns of one source as its samples teach them: names from the first sample, types from the first
 //! value.
 
+use std::path::Path;
+
 use arrow_array::Array;
 
 use crate::error::{CacheError, Result};
@@ -14,10 +16,22 @@ use crate::format::schema::{ColumnSpec, Kind, Schema};
 pub(super) struct Layout {
     /// Column names in ascending order.
     pub names: Vec<String>,
-    /// The schema the source declared, if it did.
+    /// The schema, where it is known before the first sample.
     pub declared: Option<Schema>,
+    /// Who says what the columns are.
+    origin: Origin,
+    /// Per column whether nulls are refused.
+    strict: Vec<bool>,
     /// Writes rows of these columns.
     pub encoder: RowEncoder,
+}
+
+/// Who says what the columns are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    FirstSample,
+    Source,
+    Cache,
 }
 
 impl Layout {
@@ -28,7 +42,43 @@ impl Layout {
         Ok(Self {
             encoder: RowEncoder::new(&names),
             names,
+            origin: Origin::Source,
+            strict: schema.columns().iter().map(|c| !c.nullable).collect(),
             declared: Some(schema),
+        })
+    }
+
+    /// Columns of the cache at `path`, to which samples are added. A source that declares a schema must declare the same
+    /// columns of the same kinds; nulls are taken unless it says otherwise, whatever the cache has so far.
+    ///
+    /// # Errors
+    /// [`CacheError::Misfit`] for another schema.
+    pub fn of_cache(schema: &Schema, declared: Option<&Schema>, path: &Path) -> Result<Self> {
+        let names: Vec<String> = schema.columns().iter().map(|c| c.name.clone()).collect();
+        let mut joined = schema.columns().to_vec();
+        if let Some(declared) = declared {
+            if let Some((column, expected, found)) = schema.difference(declared) {
+                return Err(CacheError::Misfit {
+                    path: path.to_path_buf(),
+                    subject: "metadata column",
+                    column,
+                    expected,
+                    found,
+                });
+            }
+            for (column, declared) in joined.iter_mut().zip(declared.columns()) {
+                column.nullable |= declared.nullable;
+            }
+        }
+        Ok(Self {
+            encoder: RowEncoder::new(&names),
+            strict: match declared {
+                Some(declared) => declared.columns().iter().map(|c| !c.nullable).collect(),
+                None => vec![false; names.len()],
+            },
+            names,
+            origin: Origin::Cache,
+            declared: Some(Schema::new(joined).map_err(CacheError::internal)?),
         })
     }
 
@@ -45,7 +95,9 @@ impl Layout {
         let names: Vec<String> = sorted.columns().iter().map(|c| c.name.clone()).collect();
         Ok(Self {
             encoder: RowEncoder::new(&names),
+            strict: vec![false; names.len()],
             names,
+            origin: Origin::FirstSample,
             declared: None,
         })
     }
@@ -61,9 +113,10 @@ impl Layout {
                 .binary_search_by(|name| name.as_str().cmp(key))
                 .is_err()
         });
-        let rule = match self.declared {
-            Some(_) => "the declared schema names every key",
-            None => "every sample needs the keys of the first",
+        let rule = match self.origin {
+            Origin::FirstSample => "every sample needs the keys of the first",
+            Origin::Source => "the declared schema names every key",
+            Origin::Cache => "what is appended needs the metadata columns of the cache",
         };
         let fault = match (missing, extra) {
             (Some(missing), Some(extra)) => {
@@ -107,7 +160,7 @@ impl Learned {
             LearnedColumn {
                 kind: spec.map(|spec| spec.kind),
                 nullable: spec.is_some_and(|spec| spec.nullable),
-                strict: spec.is_some_and(|spec| !spec.nullable),
+                strict: layout.strict.get(position).is_some_and(|strict| *strict),
             }
         };
         Self {
@@ -276,13 +329,70 @@ mod tests {
         assert_eq!((spec.kind, spec.nullable), (Kind::Int, true));
     }
 
-    #[test]
-    fn a_declared_column_keeps_its_nullability() {
-        let spec = |name: &str, nullable| ColumnSpec {
+    fn spec(name: &str, nullable: bool) -> ColumnSpec {
+        ColumnSpec {
             name: name.to_owned(),
             kind: Kind::Float,
             nullable,
+        }
+    }
+
+    #[test]
+    fn columns_of_a_cache_take_nulls_that_nobody_forbids_and_no_other_kind() {
+        let cache = Schema::new(vec![spec("a", false), spec("b", true)]).unwrap();
+        let path = Path::new("cache");
+        let of_cache = |declared: Option<Vec<ColumnSpec>>| {
+            let declared = declared.map(|columns| Schema::new(columns).unwrap());
+            Layout::of_cache(&cache, declared.as_ref(), path)
         };
+        let layout = of_cache(None).unwrap();
+        let mut learned = Learned::new(&layout);
+        assert_eq!(learned.schema(&layout).unwrap(), cache);
+        let mut columns = learned.columns();
+        let column = &mut columns[0];
+        learned.push(&layout, 0, column, Value::Null, 0).unwrap();
+        assert!(learned.schema(&layout).unwrap().columns()[0].nullable);
+        let error = learned.push(&layout, 0, column, Value::Str("x"), 1);
+        let told = error.unwrap_err().to_string();
+        assert!(
+            told.ends_with("expected float or null, found string \"x\""),
+            "{told}"
+        );
+
+        let strict = of_cache(Some(vec![spec("a", true), spec("b", false)])).unwrap();
+        let mut learned = Learned::new(&strict);
+        assert!(learned.schema(&strict).unwrap().columns()[0].nullable);
+        let mut columns = learned.columns();
+        let refused = learned.push(&strict, 1, &mut columns[1], Value::Null, 0);
+        assert!(refused.is_err());
+
+        let int = ColumnSpec {
+            kind: Kind::Int,
+            ..spec("b", true)
+        };
+        for (columns, told) in [
+            (vec![spec("a", false)], "`b` is float or null in the cache"),
+            (
+                vec![spec("a", false), spec("b", true), spec("c", false)],
+                "`c` is no column in the cache, the source declares float",
+            ),
+            (
+                vec![spec("a", false), int],
+                "the source declares int or null",
+            ),
+        ] {
+            let error = of_cache(Some(columns)).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        let told = layout.key_fault(0, &["a"]).to_string();
+        assert!(
+            told.contains("`b` is missing") && told.contains("of the cache"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_declared_column_keeps_its_nullability() {
         let schema = Schema::new(vec![spec("a", false), spec("b", true)]).unwrap();
         let layout = Layout::declared(schema.clone()).unwrap();
         let mut learned = Learned::new(&layout);

@@ -1,6 +1,9 @@
 //! Samples in, a published generation out.
 //!
-//! A [`CacheWriter`] takes samples in the caller's thread and collects them in chunks; threads encode the chunks,
+//! A [`CacheWriter`] makes a new cache, or appends to one: then the index and the record checksums of the generation before
+//! are copied in front, the samples get the ids that follow, and everything else of the cache stays where it is.
+//!
+//! It takes samples in the caller's thread and collects them in chunks; threads encode the chunks,
 //! commit them in order into shards, index, checksums and metadata table, and write and hash these files block by
 //! block. The bytes of a cache depend on its samples and options alone.
 //!
@@ -15,7 +18,9 @@
 //! 1,024 of them, so that `prefetch_size` has nothing to bound. Only compression copies the payloads of one chunk per
 //! worker.
 
+mod append;
 mod arrow_rows;
+mod before;
 mod block;
 mod cache_writer;
 mod chunk;
@@ -23,6 +28,7 @@ mod commit;
 mod encode;
 mod feed;
 mod layout;
+mod manifest;
 mod options;
 mod pipeline;
 pub mod profiler;
@@ -32,7 +38,8 @@ mod table;
 mod training;
 mod turn;
 
-pub use cache_writer::{CacheWriter, WriteRequest, WriteSummary};
+pub use append::AppendRequest;
+pub use cache_writer::{CacheWriter, PayloadOrigin, WriteRequest, WriteSummary};
 pub use chunk::Row;
 pub use feed::{Batches, Feed, Rule};
 pub use options::WriterOptions;

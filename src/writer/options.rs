@@ -134,16 +134,38 @@ impl WriterOptions {
         (self.dictionary_bytes > 0).then_some(self.dictionary_bytes)
     }
 
+    /// How the payloads of samples are to be stored that are added to a cache with this dictionary. There can be no other.
+    ///
+    /// # Errors
+    /// [`CacheError::Option`] if a dictionary is asked for and the cache has none, or a larger one.
+    pub(super) fn recipe_with(&self, dictionary: Option<&[u8]>) -> Result<Recipe> {
+        let expected = match (self.dictionary_bytes(), dictionary) {
+            (Some(_), None) => "0: the cache has no dictionary, and one serves a cache from its first sample on or not at all".to_owned(),
+            (Some(most), Some(found)) if found.len() > most => format!(
+                "0, or at least {}: the cache has a dictionary of so many bytes, which serves what is appended too",
+                found.len()
+            ),
+            _ => {
+                return Ok(match self.compression.algo {
+                    Algorithm::None => Recipe::None,
+                    Algorithm::Lz4 => Recipe::Lz4,
+                    Algorithm::Zstd => Recipe::Zstd(
+                        ZstdParameters::new(self.zstd_level, dictionary)
+                            .map_err(CacheError::internal)?,
+                    ),
+                });
+            }
+        };
+        let option = "shard_compression.dictionary_bytes";
+        Err(CacheError::option(option, expected, self.dictionary_bytes))
+    }
+
     /// How payloads are to be stored; `None` as long as that depends on a dictionary to be trained.
     pub(super) fn recipe(&self) -> Result<Option<Recipe>> {
-        Ok(Some(match self.compression.algo {
-            Algorithm::None => Recipe::None,
-            Algorithm::Lz4 => Recipe::Lz4,
-            Algorithm::Zstd if self.dictionary_bytes > 0 => return Ok(None),
-            Algorithm::Zstd => Recipe::Zstd(
-                ZstdParameters::new(self.zstd_level, None).map_err(CacheError::internal)?,
-            ),
-        }))
+        match self.dictionary_bytes {
+            0 => self.recipe_with(None).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Encode threads to start: encoding only computes, so more than there are cores would only take turns.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::before::Before;
 use super::chunk::Chunk;
 use super::commit::{Committed, Committer};
 use super::options::WriterOptions;
@@ -24,7 +25,7 @@ use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
-use crate::format::compression::Algorithm;
+use crate::format::compression::{Algorithm, Recipe};
 use crate::store::outflow::failure::{Failure, TICK};
 use crate::store::outflow::files::{self, Digest, SYNC_QUEUE};
 use crate::store::outflow::output::{Outputs, Tag};
@@ -51,22 +52,26 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Creates the first files in `staging` and starts the threads.
+    /// Creates the first files in `staging` and starts the threads. Without a recipe, a dictionary is to be trained.
     pub fn start(
         staging: &Arc<Staging>,
         options: &WriterOptions,
+        recipe: Option<Recipe>,
+        before: Before,
         profile: &Arc<Profile>,
     ) -> Result<Self> {
         let failure = Arc::new(Failure::default());
         let (outputs, to_write, to_hash) = Outputs::new(Arc::clone(staging), Arc::clone(&failure));
-        let committer = Committer::new(Arc::new(outputs), options.max_shard_bytes())?;
+        let first_id = before.ids;
+        let committer = Committer::new(Arc::new(outputs), options.max_shard_bytes(), before)?;
         let shared = Arc::new(Shared::new(
             options.zstd_level(),
+            first_id,
             failure,
             Arc::clone(profile),
             committer,
         ));
-        if let Some(recipe) = options.recipe()? {
+        if let Some(recipe) = recipe {
             shared.set_recipe(recipe)?;
         }
         let (chunks, _) = options.chunks();

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     /// How payloads are stored; unknown until a dictionary is trained.
     recipe: OnceLock<Recipe>,
     zstd_level: i32,
+    /// Sample id of the first row of the source.
+    first_id: u64,
     pub failure: Arc<Failure>,
     pub profile: Arc<Profile>,
     pub outcome: Mutex<Outcome>,
@@ -66,6 +68,7 @@ pub(super) enum Patience {
 impl Shared {
     pub fn new(
         zstd_level: i32,
+        first_id: u64,
         failure: Arc<Failure>,
         profile: Arc<Profile>,
         committer: Committer,
@@ -73,6 +76,7 @@ impl Shared {
         Self {
             recipe: OnceLock::new(),
             zstd_level,
+            first_id,
             failure,
             profile,
             outcome: Mutex::default(),
@@ -141,7 +145,7 @@ impl Shared {
                     Some(encoder) => encoder,
                     none => none.insert(self.encoder()?),
                 };
-                encode(chunk, encoder, &self.profile)?;
+                encode(chunk, self.first_id, encoder, &self.profile)?;
                 Some(chunk.number)
             }
             Work::Train(lesson) => {

@@ -111,6 +111,18 @@ pub fn hash(
             ToHash::Forget(tag) => {
                 open.remove(&tag);
             }
+            ToHash::Compare(tag, expected, path) => {
+                let hasher = open.entry(tag).or_insert_with(|| Hasher::new(tag));
+                let found = hasher.sha256.clone().finish();
+                if found != expected {
+                    return Err(CacheError::damaged(
+                        &path,
+                        "checksum of the file",
+                        format!("sha256 {expected}"),
+                        format!("sha256 {found}"),
+                    ));
+                }
+            }
         }
     }
     Ok(done)

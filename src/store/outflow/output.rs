@@ -1,10 +1,12 @@
 //! Files as streams of large blocks: cut here, then written and hashed side by side by the threads of [`super::files`].
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::failure::{Failure, TICK};
 use crate::error::{CacheError, Result};
+use crate::format::checksum::Sha256Digest;
 use crate::limits::WRITE_BLOCK_BYTES;
 use crate::store::publish::{StagedFile, Staging, Withdrawn};
 use crate::sync::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -61,6 +63,8 @@ pub enum ToHash {
     Close(Tag),
     /// Forget the file.
     Forget(Tag),
+    /// The blocks so far are a copy of the file at this path and must have its hash.
+    Compare(Tag, Sha256Digest, PathBuf),
 }
 
 /// The way to the files of one cache.
@@ -187,6 +191,14 @@ impl OutFile {
         self.outputs
             .tell_write(ToWrite::Block(self.tag, Arc::clone(&block)))?;
         self.outputs.tell_hash(ToHash::Block(self.tag, block))
+    }
+
+    /// Has what was appended so far, a copy of the file at `path`, compared with its hash in the background.
+    pub fn compare(&mut self, expected: Sha256Digest, path: &Path) -> Result<()> {
+        self.ship()?;
+        let path = path.to_path_buf();
+        self.outputs
+            .tell_hash(ToHash::Compare(self.tag, expected, path))
     }
 
     /// Ends the file; it becomes durable in the background.

@@ -17,6 +17,7 @@ mod mapping;
 mod options;
 mod payload;
 mod profile;
+mod pull;
 mod sample;
 mod signals;
 mod source;

@@ -4,13 +4,13 @@ use std::ffi::{CString, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 
 use super::errors::to_pyerr;
-use super::ingest::{Fault, Ingest, Taken};
+use super::ingest::Fault;
+use super::pull::pull;
 use super::signals::{Stopped, stoppable};
 use super::source::{Source, describe};
 use super::views;
@@ -22,7 +22,7 @@ use crate::store::pool::FilePool;
 use crate::store::validate::validate;
 use crate::store::vfs::OsVfs;
 use crate::types::Io;
-use crate::writer::profiler::{Profile, Stage};
+use crate::writer::profiler::Profile;
 use crate::writer::progress::Progress;
 use crate::writer::{CacheWriter, WriteRequest, WriterOptions};
 
@@ -176,15 +176,6 @@ impl<F: Into<Fault>> From<F> for Failed {
     }
 }
 
-impl From<Stopped> for Fault {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::Signal(exception) => Self::Caller(exception),
-            Stopped::Failed(error) => Self::Core(error),
-        }
-    }
-}
-
 impl Job {
     /// Brings about the cache of one source.
     fn cache(
@@ -231,7 +222,8 @@ impl Job {
             profile: Arc::clone(&self.profile),
         };
         let mut writer = stoppable(py, |_| CacheWriter::create(request))?;
-        if let Err(fault) = self.pull(py, source, &mut writer, progress) {
+        let counters = (&*self.profile, self.timed);
+        if let Err(fault) = pull(py, source, &mut writer, counters, progress) {
             let row = writer.rows();
             py.detach(|| drop(writer));
             return Err(Failed { fault, row });
@@ -246,45 +238,6 @@ impl Job {
                 self.existing(py, source, &path)
             }
             Err(stopped) => Err(Fault::from(stopped).into()),
-        }
-    }
-
-    /// Feeds the whole source to the writer.
-    fn pull<'py>(
-        &self,
-        py: Python<'py>,
-        source: &Source<'py>,
-        writer: &mut CacheWriter,
-        progress: &mut Progress,
-    ) -> std::result::Result<(), Fault> {
-        let mut ingest = Ingest::new(source, writer)?;
-        let mut items = source.object.try_iter()?;
-        let mut clock = Clock::new(self.timed);
-        loop {
-            let next = items.next();
-            clock.lap(Stage::SourceWait);
-            let Some(item) = next else {
-                clock.flush(&self.profile);
-                return Ok(());
-            };
-            let taken = ingest.take(writer, &item?)?;
-            clock.lap(Stage::Ingest);
-            if matches!(taken, Taken::Sample) {
-                continue;
-            }
-            clock.flush(&self.profile);
-            // A source written in C never gives Python the chance to notice a signal.
-            py.check_signals().map_err(Fault::Caller)?;
-            let (name, profile) = (source.name.as_str(), &self.profile);
-            stoppable(py, |interrupt| match taken {
-                Taken::Table(table) => table.run(writer, &mut || {
-                    progress.update(name, profile);
-                    interrupt()
-                }),
-                Taken::Sample | Taken::Full => writer.submit(interrupt),
-            })?;
-            progress.update(name, profile);
-            clock.restart();
         }
     }
 
@@ -340,49 +293,4 @@ fn check_existing(
         validate(&cache, interrupt)?;
     }
     Ok(())
-}
-
-/// Splits the time of this thread between the source and us, if anybody wants to know.
-struct Clock {
-    last: Option<Instant>,
-    waited: Duration,
-    ingested: Duration,
-}
-
-impl Clock {
-    fn new(enabled: bool) -> Self {
-        Self {
-            last: enabled.then(Instant::now),
-            waited: Duration::ZERO,
-            ingested: Duration::ZERO,
-        }
-    }
-
-    /// Counts the time since the last call to `stage`.
-    fn lap(&mut self, stage: Stage) {
-        if let Some(last) = &mut self.last {
-            let now = Instant::now();
-            let spent = now.duration_since(*last);
-            *last = now;
-            match stage {
-                Stage::SourceWait => self.waited += spent,
-                _ => self.ingested += spent,
-            }
-        }
-    }
-
-    /// Leaves out the time since the last call.
-    fn restart(&mut self) {
-        if let Some(last) = &mut self.last {
-            *last = Instant::now();
-        }
-    }
-
-    /// Hands the times of a chunk over.
-    fn flush(&mut self, profile: &Profile) {
-        if self.last.is_some() {
-            profile.add(Stage::SourceWait, std::mem::take(&mut self.waited));
-            profile.add(Stage::Ingest, std::mem::take(&mut self.ingested));
-        }
-    }
 }

@@ -129,6 +129,12 @@ def write_cache(
 ) -> list[tuple[bool, str, str]]:
     """Write one cache per source; each result is success, source name, and path or message."""
 
+def append_cache(source: Any, path: str, writer_config: str) -> tuple[str, str, int, int, int, int, int, int]:
+    """Put the samples of a source behind those of a cache.
+
+    Return path, operation, generation, the one before, samples, added, deleted and bytes written.
+    """
+
 def delete_samples(path: str, ids: Any) -> tuple[str, str, int, int, int, int, int, int]:
     """Take the samples with these ids, a buffer of unsigned 64-bit numbers, out of a cache.
 

@@ -3,6 +3,7 @@
 from dataset_rt.adapters.torch import SizedTorchIterableDataset
 from dataset_rt.batch import CachedBatch
 from dataset_rt.cache import (
+    append_cache,
     cache_stats,
     compact_cache,
     delete_samples,
@@ -50,6 +51,7 @@ __all__ = [
     "VacuumReport",
     "WriterConfig",
     "WriterProfilerConfig",
+    "append_cache",
     "cache_stats",
     "compact_cache",
     "delete_samples",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,77 @@ import numpy as np
 import polars as pl
 
 from dataset_rt import _dataset_rt as native
-from dataset_rt.config import ReaderConfig
+from dataset_rt.arrays import ArraySource
+from dataset_rt.config import ReaderConfig, WriterConfig
 from dataset_rt.dataset import CachedDataset
+from dataset_rt.errors import ConfigError
+from dataset_rt.fields import RefusedError
 from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
+from dataset_rt.writer import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
+    from dataset_rt.records import CacheSource
+
+__all__ = ["append_cache", "cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
+
+_DEFAULT_WRITER_CONFIG = WriterConfig()
+
+
+def append_cache(
+    source_or_arrays: CacheSource | Mapping[str, Any],
+    path: str | Path,
+    *,
+    metadata: pl.DataFrame | None = None,
+    writer_config: WriterConfig = _DEFAULT_WRITER_CONFIG,
+) -> CacheChange:
+    """Append samples to a cache.
+
+    The samples get the ids that follow the highest ever given; all others keep theirs. A new generation appears whole or
+    not at all, and success is reported only once it is durable. Datasets that are open keep what they opened. What is
+    written is the new samples, and the index (24 bytes) and checksums (4 bytes) of all ids; no record is copied.
+
+    Args:
+        source_or_arrays: A source as `write_cache` takes it, whose name and version are not used; or arrays by field name as
+            `write_arrays` takes them. They must have the metadata columns and payload fields of the cache. A metadata column
+            without nulls may get some.
+        path: The cache directory.
+        metadata: With arrays, a frame with a row for every sample.
+        writer_config: How the new shards are written; they may be compressed in another way than the others. A dictionary
+            of the cache is used, and cannot be added or replaced: `dictionary_bytes` must be 0, or at least its length.
+
+    Returns:
+        What was done; `added` counts the samples. Without any, nothing is changed.
+
+    Raises:
+        CacheNotFoundError: There is no cache.
+        AppendMismatchError: The source declares other columns or fields than the cache has; nothing is changed.
+        SampleError: A sample does not fit; `row` counts the samples of the source. Nothing is changed.
+        ConfigError: Arrays that cannot be stored, or a dictionary that the cache does not have.
+        CacheLockedError: Another process writes or changes the cache.
+        CorruptCacheError: The index or the checksums of the cache are damaged; nothing is changed.
+        CacheIOError: A file cannot be written; nothing is changed, unless the message says that a generation is in place.
+        TypeError: The source is none, or `metadata` was given with one.
+        Exception: What the source raises is raised as it is. Nothing is changed.
+
+    Example:
+        >>> change = append_cache({"data": [b"one", b"two"]}, cache, metadata=pl.DataFrame({"label": [1, 0]}))
+        >>> change.added
+        2
+    """
+    source: Any = source_or_arrays
+    if isinstance(source_or_arrays, Mapping):
+        try:
+            source = ArraySource(Path(path).name or "arrays", source_or_arrays, metadata)
+        except RefusedError as fault:
+            message = f"the arrays cannot be appended: {fault}"
+            raise ConfigError(message, option="arrays", expected="arrays of samples", found=str(fault)) from None
+    elif metadata is not None:
+        raise TypeError("metadata belongs to arrays; a source gives the metadata with its samples")
+    return CacheChange(*_change(native.append_cache(source, os.fspath(path), as_json(writer_config))))
 
 
 def delete_samples(

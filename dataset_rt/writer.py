@@ -134,14 +134,17 @@ def _write(
     *,
     reuse_existing: bool,
 ) -> list[CacheWriteResult]:
-    listed = _listed(sources)
-    # Pydantic's own JSON would turn a Ctrl-C while it writes a path into an error of its own.
-    config = json.dumps(writer_config.model_dump(), default=os.fspath)
-    outcomes = native.write_cache(listed, Path(path), config, reuse_existing)
+    outcomes = native.write_cache(_listed(sources), Path(path), as_json(writer_config), reuse_existing)
     return [
         CacheWriteSuccess(name, Path(detail)) if is_success else CacheWriteError(name, detail)
         for is_success, name, detail in outcomes
     ]
+
+
+def as_json(writer_config: WriterConfig) -> str:
+    """Return a configuration as the native half takes it."""
+    # Pydantic's own JSON would turn a Ctrl-C while it writes a path into an error of its own.
+    return json.dumps(writer_config.model_dump(), default=os.fspath)
 
 
 def _listed(sources: Any) -> list[Any]:

@@ -59,6 +59,7 @@ NAMES = [
     "Lease",
     "RepairReport",
     "VacuumReport",
+    "append_cache",
     "repair_cache",
     "cache_stats",
     "compact_cache",

@@ -21,9 +21,10 @@ use crate::store::lock::this_process;
 use crate::store::vfs::OsVfs;
 
 /// Path, operation, generation, the one before, samples, added, deleted, bytes written.
-type Change = (OsString, &'static str, u64, u64, u64, u64, u64, u64);
+pub type Change = (OsString, &'static str, u64, u64, u64, u64, u64, u64);
 
-fn told(changed: Changed) -> Change {
+/// A change as Python takes it.
+pub fn told(changed: Changed) -> Change {
     (
         changed.path.into_os_string(),
         changed.operation.name(),

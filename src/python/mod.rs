@@ -1,5 +1,6 @@
 //! The Python extension: thin frozen wrappers, and the only place that names PyO3. Work happens detached from the interpreter.
 
+mod append;
 mod arrays;
 mod arrow;
 mod batch;
@@ -33,6 +34,8 @@ use pyo3::pymodule;
 /// The native half of `dataset_rt`.
 #[pymodule]
 mod _dataset_rt {
+    #[pymodule_export]
+    use super::append::append_cache;
     #[pymodule_export]
     use super::arrow::ArrowTable;
     #[pymodule_export]

@@ -84,7 +84,7 @@ pub fn write_cache(
 }
 
 /// A report that cannot be written must not hide what became of the caches.
-fn warn(py: Python<'_>, error: &CacheError) -> PyResult<()> {
+pub fn warn(py: Python<'_>, error: &CacheError) -> PyResult<()> {
     let text = CString::new(error.to_string()).unwrap_or_default();
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
 }

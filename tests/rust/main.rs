@@ -8,12 +8,15 @@
     reason = "a test may stop at the first surprise"
 )]
 
+mod append;
 mod cache_crash;
 mod compact;
 mod copy;
 mod corruption;
 mod crash;
 mod engines;
+mod generation_crash;
+mod generation_model;
 mod generations;
 mod golden;
 mod hostile;

@@ -273,10 +273,14 @@ fn surviving_bytes(node: &Node, fate: Option<usize>) -> Vec<u8> {
 }
 
 /// A small seeded generator; the same samples on every run.
-struct SplitMix(u64);
+pub struct SplitMix(u64);
 
 impl SplitMix {
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

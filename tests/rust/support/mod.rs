@@ -1,9 +1,12 @@
 //! What the integration tests share.
 
 pub mod caches;
+pub mod changing;
 pub mod child;
 pub mod crash_vfs;
 pub mod disk;
+pub mod generations;
 pub mod naive;
 pub mod reading;
 pub mod scenario;
+pub mod unsynced;

@@ -156,7 +156,10 @@ fn cell(array: &dyn Array, kind: Kind, row: usize) -> Cell {
         Kind::Bool => Cell::Bool(array.as_boolean().value(row)),
         Kind::Int => Cell::Int(array.as_primitive::<Int64Type>().value(row)),
         Kind::Float => Cell::Float(array.as_primitive::<Float64Type>().value(row).to_bits()),
-        Kind::String => Cell::Str(array.as_string::<i32>().value(row).to_owned()),
+        Kind::String => Cell::Str(match array.as_string_opt::<i32>() {
+            Some(texts) => texts.value(row).to_owned(),
+            None => array.as_string_view().value(row).to_owned(),
+        }),
     }
 }
 

@@ -183,12 +183,14 @@ impl Scenario<'_> {
     }
 }
 
-fn is_hidden(path: &Path) -> bool {
+/// Whether a reader passes over it.
+pub fn is_hidden(path: &Path) -> bool {
     path.iter()
         .any(|name| name.to_string_lossy().starts_with('.'))
 }
 
-fn hidden(tree: &Tree) -> impl Iterator<Item = &Path> {
+/// Entries that a reader passes over.
+pub fn hidden(tree: &Tree) -> impl Iterator<Item = &Path> {
     tree.keys()
         .map(AsRef::as_ref)
         .filter(|path| is_hidden(path))

@@ -9,10 +9,11 @@ from dataset_rt.cache import (
     lease_generation,
     repair_cache,
     vacuum_cache,
+    verify_cache,
 )
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Finding, Lease, RepairReport, VacuumReport, VerifyReport
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -41,6 +42,7 @@ __all__ = [
     "CachedBatch",
     "CachedDataset",
     "CachedSample",
+    "Finding",
     "Lease",
     "ReaderConfig",
     "ReaderProfile",
@@ -48,6 +50,7 @@ __all__ = [
     "ShardCompression",
     "SizedTorchIterableDataset",
     "VacuumReport",
+    "VerifyReport",
     "WriterConfig",
     "WriterProfilerConfig",
     "cache_stats",
@@ -56,6 +59,7 @@ __all__ = [
     "lease_generation",
     "repair_cache",
     "vacuum_cache",
+    "verify_cache",
     "write_arrays",
     "write_cache",
 ]

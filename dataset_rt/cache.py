@@ -13,14 +13,14 @@ import polars as pl
 from dataset_rt import _dataset_rt as native
 from dataset_rt.config import ReaderConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Finding, Lease, RepairReport, VacuumReport, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
+__all__ = ["cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache", "verify_cache"]
 
 
 def delete_samples(
@@ -220,6 +220,37 @@ def lease_generation(
         raise ValueError(f"duration must be a second or more, found {duration}")
     number, expires, file = native.lease_generation(os.fspath(path), generation, seconds)
     return Lease(Path(path), number, datetime.fromtimestamp(expires, UTC), Path(file))
+
+
+def verify_cache(path: str | Path, *, full: bool = True, generation: int | None = None) -> VerifyReport:
+    """Say everything that is wrong with a cache.
+
+    Nothing is written and nothing locked, so training jobs can read the cache meanwhile. What is wrong with one file
+    does not keep the others from being checked. See [verifying](docs/operations/verify.md).
+
+    Args:
+        path: The cache directory.
+        full: `True` reads every byte: all checksums, every record, its metadata against the table, its payload. `False`
+            looks at the manifest, at presence, kind and length of every file, and at the index.
+        generation: Number of the generation; `None` is the newest.
+
+    Returns:
+        A report; `report.ok` if nothing is wrong. A damaged cache is no error here.
+
+    Raises:
+        CacheNotFoundError: There is no cache at `path`.
+        GenerationNotFoundError: There is no such generation, or no more.
+        KeyboardInterrupt: Ctrl-C.
+
+    Example:
+        >>> verify_cache(cache, full=False).ok
+        True
+        >>> for finding in verify_cache(cache).findings:
+        ...     print(finding)
+    """
+    number, samples, bytes_read, findings, count = native.verify_cache(os.fspath(path), generation, full)
+    listed = [Finding(kind, Path(file), *facts) for kind, file, *facts in findings]
+    return VerifyReport(Path(path), number, full, samples, bytes_read, listed, count)
 
 
 def _change(native_change: tuple[Any, ...]) -> tuple[Any, ...]:

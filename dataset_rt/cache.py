@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache", "verify_cache"]
+__all__ = [
+    "cache_stats",
+    "compact_cache",
+    "delete_samples",
+    "lease_generation",
+    "repair_cache",
+    "vacuum_cache",
+    "verify_cache",
+]
 
 
 def delete_samples(
@@ -249,7 +257,10 @@ def verify_cache(path: str | Path, *, full: bool = True, generation: int | None 
         ...     print(finding)
     """
     number, samples, bytes_read, findings, count = native.verify_cache(os.fspath(path), generation, full)
-    listed = [Finding(kind, Path(file), *facts) for kind, file, *facts in findings]
+    listed = [
+        Finding(kind, Path(file), sample_id, offset, subject, expected, found, message)
+        for kind, file, sample_id, offset, subject, expected, found, message in findings
+    ]
     return VerifyReport(Path(path), number, full, samples, bytes_read, listed, count)
 
 

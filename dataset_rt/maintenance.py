@@ -169,6 +169,7 @@ class Lease:
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong with a cache, as `verify_cache` found it."""
+
     kind: str
     """What kind of thing: `"manifest"`, `"generation"`, `"missing_file"`, `"wrong_kind"`, `"wrong_length"`,
     `"unreadable"`, `"checksum"`, `"file_format"`, `"index_row"`, `"record_checksum"`, `"record_format"`,
@@ -202,6 +203,7 @@ class VerifyReport:
         >>> report.ok, report.samples, report.findings
         (True, 10, [])
     """
+
     path: Path
     """The cache."""
     generation: int

@@ -118,7 +118,8 @@ def test_everything_public_says_what_it_is():
         public = getattr(dataset_rt, name)
         if inspect.isclass(public) or inspect.isroutine(public):
             assert inspect.getdoc(public), name
-    for module in (dataset_rt, errors, api, _dataset_rt, batch, cache, config, dataset, maintenance, profile, records, writer):
+    modules = (_dataset_rt, api, batch, cache, config, dataset, errors, maintenance, profile, records, writer)
+    for module in (dataset_rt, *modules):
         assert module.__doc__, module
     for name in METHODS:
         assert inspect.getdoc(getattr(CachedDataset, name)), name

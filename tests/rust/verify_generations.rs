@@ -9,7 +9,9 @@ use dataset_rt::format::checksum::Sha256Digest;
 use dataset_rt::format::index::{IndexRow, ROW_BYTES};
 use dataset_rt::format::manifest::Manifest;
 use dataset_rt::format::names::{DELETED, GENERATIONS, INDEX, MANIFEST, SHARDS, shard};
+use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
+use dataset_rt::maintain::repair::repair;
 use dataset_rt::maintain::{Kind, Report, verify};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::OsVfs;
@@ -177,4 +179,25 @@ fn a_generation_without_a_sound_manifest_is_a_finding_and_one_that_never_was_an_
         (Kind::MissingFile, path.join(SHARDS).join(shard(0)), None),
     ];
     assert_eq!(found(&check(&path, Wanted::Newest)), expected);
+}
+
+#[test]
+fn compacted_and_repaired_caches_are_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = cache(folder.path());
+    let options = CompactOptions {
+        min_dead_fraction: 0.01,
+        ..CompactOptions::default()
+    };
+    let compacted = compact(Arc::new(OsVfs), &path, options, &mut || Ok(())).unwrap();
+    assert_eq!(compacted.generation, 3);
+    assert_eq!(found(&check(&path, Wanted::Newest)), []);
+    let number = row(&path, 20).shard;
+    let file = path.join(SHARDS).join(shard(number));
+    flip(&file, 12);
+    assert!(!found(&check(&path, Wanted::Newest)).is_empty());
+    repair(Arc::new(OsVfs), &path, &mut || Ok(())).unwrap();
+    let report = check(&path, Wanted::Newest);
+    assert_eq!(found(&report), []);
+    assert_eq!((report.generation, report.samples), (4, 26));
 }

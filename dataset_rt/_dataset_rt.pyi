@@ -174,3 +174,12 @@ def repair_cache(
     Return what was changed, as `delete_samples` does, the generation from which the repair started, the ids of lost
     samples, generations whose manifest is lost and why, and damaged files.
     """
+
+def verify_cache(
+    path: str, generation: int | None, full: bool
+) -> tuple[int, int, int, list[tuple[str, str, int | None, int | None, str, str, str, str]], int]:
+    """Say what is wrong with a cache.
+
+    Return generation, samples, bytes read, the first findings (kind, path, sample id, offset, subject, expected, found,
+    message), and how many findings there are.
+    """

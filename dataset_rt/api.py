@@ -10,10 +10,11 @@ from dataset_rt.cache import (
     lease_generation,
     repair_cache,
     vacuum_cache,
+    verify_cache,
 )
 from dataset_rt.config import ReaderConfig, ShardCompression, WriterConfig, WriterProfilerConfig
 from dataset_rt.dataset import CachedDataset
-from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Finding, Lease, RepairReport, VacuumReport, VerifyReport
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -42,6 +43,7 @@ __all__ = [
     "CachedBatch",
     "CachedDataset",
     "CachedSample",
+    "Finding",
     "Lease",
     "ReaderConfig",
     "ReaderProfile",
@@ -49,6 +51,7 @@ __all__ = [
     "ShardCompression",
     "SizedTorchIterableDataset",
     "VacuumReport",
+    "VerifyReport",
     "WriterConfig",
     "WriterProfilerConfig",
     "append_cache",
@@ -58,6 +61,7 @@ __all__ = [
     "lease_generation",
     "repair_cache",
     "vacuum_cache",
+    "verify_cache",
     "write_arrays",
     "write_cache",
 ]

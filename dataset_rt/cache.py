@@ -17,7 +17,7 @@ from dataset_rt.config import ReaderConfig, WriterConfig
 from dataset_rt.dataset import CachedDataset
 from dataset_rt.errors import ConfigError
 from dataset_rt.fields import RefusedError
-from dataset_rt.maintenance import CacheChange, CacheStats, Lease, RepairReport, VacuumReport
+from dataset_rt.maintenance import CacheChange, CacheStats, Finding, Lease, RepairReport, VacuumReport, VerifyReport
 from dataset_rt.writer import as_json
 
 if TYPE_CHECKING:
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
     from dataset_rt.records import CacheSource
 
-__all__ = ["append_cache", "cache_stats", "compact_cache", "delete_samples", "lease_generation", "repair_cache", "vacuum_cache"]
+__all__ = [
+    "append_cache",
+    "cache_stats",
+    "compact_cache",
+    "delete_samples",
+    "lease_generation",
+    "repair_cache",
+    "vacuum_cache",
+    "verify_cache",
+]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
@@ -282,6 +291,40 @@ def lease_generation(
         raise ValueError(f"duration must be a second or more, found {duration}")
     number, expires, file = native.lease_generation(os.fspath(path), generation, seconds)
     return Lease(Path(path), number, datetime.fromtimestamp(expires, UTC), Path(file))
+
+
+def verify_cache(path: str | Path, *, full: bool = True, generation: int | None = None) -> VerifyReport:
+    """Say everything that is wrong with a cache.
+
+    Nothing is written and nothing locked, so training jobs can read the cache meanwhile. What is wrong with one file
+    does not keep the others from being checked. See [verifying](docs/operations/verify.md).
+
+    Args:
+        path: The cache directory.
+        full: `True` reads every byte: all checksums, every record, its metadata against the table, its payload. `False`
+            looks at the manifest, at presence, kind and length of every file, and at the index.
+        generation: Number of the generation; `None` is the newest.
+
+    Returns:
+        A report; `report.ok` if nothing is wrong. A damaged cache is no error here.
+
+    Raises:
+        CacheNotFoundError: There is no cache at `path`.
+        GenerationNotFoundError: There is no such generation, or no more.
+        KeyboardInterrupt: Ctrl-C.
+
+    Example:
+        >>> verify_cache(cache, full=False).ok
+        True
+        >>> for finding in verify_cache(cache).findings:
+        ...     print(finding)
+    """
+    number, samples, bytes_read, findings, count = native.verify_cache(os.fspath(path), generation, full)
+    listed = [
+        Finding(kind, Path(file), sample_id, offset, subject, expected, found, message)
+        for kind, file, sample_id, offset, subject, expected, found, message in findings
+    ]
+    return VerifyReport(Path(path), number, full, samples, bytes_read, listed, count)
 
 
 def _change(native_change: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["CacheChange", "CacheStats", "Lease", "RepairReport", "VacuumReport"]
+__all__ = ["CacheChange", "CacheStats", "Finding", "Lease", "RepairReport", "VacuumReport", "VerifyReport"]
 
 
 @dataclass(frozen=True)
@@ -164,3 +164,62 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         """Release it."""
         self.release()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a cache, as `verify_cache` found it."""
+
+    kind: str
+    """What kind of thing: `"manifest"`, `"generation"`, `"missing_file"`, `"wrong_kind"`, `"wrong_length"`,
+    `"unreadable"`, `"checksum"`, `"file_format"`, `"index_row"`, `"record_checksum"`, `"record_format"`,
+    `"metadata_mismatch"` or `"payload_bytes"`."""
+    path: Path
+    """The file."""
+    sample_id: int | None
+    """The sample, if it is about one."""
+    offset: int | None
+    """Where in the file, in bytes, if it is about a place in it."""
+    subject: str
+    """What was looked at."""
+    expected: str
+    """What it should be."""
+    found: str
+    """What it is."""
+    message: str
+    """All of it in a sentence."""
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.message
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify_cache` found.
+
+    Example:
+        >>> report = verify_cache(cache)
+        >>> report.ok, report.samples, report.findings
+        (True, 10, [])
+    """
+
+    path: Path
+    """The cache."""
+    generation: int
+    """Which of its generations; 0 where the manifest cannot be read."""
+    full: bool
+    """Whether every byte was read."""
+    samples: int
+    """Samples that the manifest promises; 0 where it cannot be read."""
+    bytes_read: int
+    """Bytes read to find that out."""
+    findings: list[Finding]
+    """What is wrong: files in the order of the manifest, then samples in theirs; at most 10,000."""
+    finding_count: int
+    """How much is wrong, beyond that limit too."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.finding_count == 0

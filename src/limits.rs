@@ -87,3 +87,7 @@ pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;
 
 /// Bytes of batches that are loaded ahead or on their way: enough for any consumer, far below what a machine has.
 pub const BATCH_BYTES_AHEAD_MAX: u64 = 1 << 30;
+
+/// Most findings of a check of a cache that are kept; the others are counted. More than anybody reads, few enough to hold
+/// and hand over.
+pub const FINDINGS_MAX: usize = 10_000;

@@ -1,9 +1,11 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 pub use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Builder;
 pub use std::thread::{JoinHandle, sleep as pause, yield_now};
+use std::time::Duration;
 
 pub use crossbeam_channel::{
     Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
@@ -61,6 +63,60 @@ pub fn try_map_on_threads<T: Sync, R: Send>(
         }
         shared.run(&work);
     });
+    shared.results()
+}
+
+/// Applies `work` to every item on up to `threads` other threads, while this one calls `watch` about once in each `pause`.
+/// Results come in item order. After a failure no further item is begun; whatever `watch` fails with is returned once the items begun are done, so it
+/// has to tell `work` to hurry itself.
+///
+/// # Errors
+/// That of `watch`, or that of the first item, in item order, that failed; [`CacheError::Thread`] if the system has no
+/// thread left at all.
+pub fn try_map_watched<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+    pause: Duration,
+    watch: &mut dyn FnMut() -> Result<()>,
+) -> Result<Vec<R>> {
+    if items.is_empty() {
+        return Ok(Vec::new());
+    }
+    let shared = Shared::new(items);
+    let guarded = |item: &T| {
+        catch_unwind(AssertUnwindSafe(|| work(item)))
+            .unwrap_or_else(|_| Err(CacheError::internal("a thread panicked over its work")))
+    };
+    let (working, ended) = bounded::<()>(0);
+    let watched = std::thread::scope(|scope| {
+        for number in 0..threads.clamp(1, items.len()) {
+            let (working, shared, guarded) = (working.clone(), &shared, &guarded);
+            let body = move || {
+                shared.run(guarded);
+                drop(working);
+            };
+            let name = format!("dataset_rt-work-{number}");
+            let started = Builder::new().name(name).spawn_scoped(scope, body);
+            match started {
+                Ok(_) => {}
+                Err(_) if number > 0 => break,
+                Err(source) => {
+                    let name = "work".to_owned();
+                    return Err(CacheError::Thread { name, source });
+                }
+            }
+        }
+        drop(working);
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            if let Err(failure) = watch() {
+                shared.begin_no_more();
+                return Err(failure);
+            }
+        }
+        Ok(())
+    });
+    watched?;
     shared.results()
 }
 
@@ -185,10 +241,14 @@ impl<'a, T: Sync, R: Send> Shared<'a, T, R> {
         } {
             let outcome = work(item);
             if outcome.is_err() {
-                self.next.fetch_max(self.items.len(), Ordering::Relaxed);
+                self.begin_no_more();
             }
             *lock(place) = Some(outcome);
         }
+    }
+
+    fn begin_no_more(&self) {
+        self.next.fetch_max(self.items.len(), Ordering::Relaxed);
     }
 
     fn results(self) -> Result<Vec<R>> {
@@ -250,5 +310,42 @@ mod tests {
                 .unwrap()
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn watched_work_ends_with_the_failure_of_the_watcher_or_of_the_first_item() {
+        let items: Vec<u64> = (0..100).collect();
+        let done = AtomicUsize::new(0);
+        let count = |_: &u64| {
+            done.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let hour = Duration::from_secs(3600);
+        for threads in [0, 1, 3, 200] {
+            done.store(0, Ordering::Relaxed);
+            try_map_watched(threads, &items, count, hour, &mut || Ok(())).unwrap();
+            assert_eq!(done.load(Ordering::Relaxed), 100);
+        }
+        let failing = |item: &u64| match item {
+            0..40 => Ok(()),
+            40 => panic!("on purpose"),
+            _ => Err(CacheError::internal("later")),
+        };
+        let error = try_map_watched(1, &items, failing, hour, &mut || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+        // The work waits for the watcher, so the watcher is called.
+        let stopped = AtomicUsize::new(0);
+        let waiting = |_: &u64| {
+            while stopped.load(Ordering::Relaxed) == 0 {
+                yield_now();
+            }
+            Ok(())
+        };
+        let mut watch = || {
+            stopped.store(1, Ordering::Relaxed);
+            Err(CacheError::Interrupted)
+        };
+        let outcome = try_map_watched(2, &items, waiting, Duration::ZERO, &mut watch);
+        assert!(matches!(outcome, Err(CacheError::Interrupted)));
     }
 }

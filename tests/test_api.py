@@ -24,9 +24,11 @@ from dataset_rt import (
     _dataset_rt,
     api,
     batch,
+    cache,
     config,
     dataset,
     errors,
+    maintenance,
     profile,
     records,
     write_cache,
@@ -47,6 +49,9 @@ NAMES = [
     "WriterProfilerConfig",
     "write_arrays",
     "write_cache",
+    "verify_cache",
+    "VerifyReport",
+    "Finding",
     "CacheWriteSuccess",
     "CacheWriteError",
     "CacheWriteResult",
@@ -114,7 +119,8 @@ def test_everything_public_says_what_it_is():
         public = getattr(dataset_rt, name)
         if inspect.isclass(public) or inspect.isroutine(public):
             assert inspect.getdoc(public), name
-    for module in (dataset_rt, errors, api, _dataset_rt, batch, config, dataset, profile, records, writer):
+    modules = (_dataset_rt, api, batch, cache, config, dataset, errors, maintenance, profile, records, writer)
+    for module in (dataset_rt, *modules):
         assert module.__doc__, module
     for name in METHODS:
         assert inspect.getdoc(getattr(CachedDataset, name)), name

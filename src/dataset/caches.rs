@@ -10,13 +10,13 @@ use crate::error::{CacheError, Result};
 use crate::format::names::{MANIFEST, RESERVED_COLUMNS};
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
+use crate::maintain::validate;
 use crate::reader::Gatherer;
 use crate::store::cache::Cache;
 use crate::store::generations::Wanted;
 use crate::store::pool::FilePool;
 use crate::store::populate::Populator;
 use crate::store::slot::SlotPool;
-use crate::store::validate::validate;
 use crate::sync::{Crew, Mutex, OnceLock, available_threads, lock};
 use crate::types::{Io, SampleRef, Verify};
 

@@ -1,5 +1,10 @@
 //! `index.bin`: per sample three little-endian u64: shard id, offset in the shard, record length in bytes.
 
+use std::path::Path;
+
+use super::manifest::ShardEntry;
+use crate::error::{CacheError, Result};
+
 /// Bytes of one row.
 pub const ROW_BYTES: u64 = 24;
 
@@ -50,6 +55,41 @@ impl IndexRow {
             offset: u64::from_le_bytes(offset),
             byte_len: u64::from_le_bytes(byte_len),
         })
+    }
+
+    /// Checks that the row points into one of `shards`. It is that of `sample` in the index at `path`, for messages.
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedRecord`] with what it points at.
+    #[inline]
+    pub fn check(self, shards: &[ShardEntry], path: &Path, sample: u64) -> Result<()> {
+        let fault = |subject: &str, expected: String, found: String| {
+            Err(CacheError::DamagedRecord {
+                path: path.to_path_buf(),
+                sample_id: sample,
+                offset: sample.saturating_mul(ROW_BYTES),
+                subject: subject.to_owned(),
+                expected,
+                found,
+            })
+        };
+        let position = usize::try_from(self.shard).ok();
+        let Some(shard) = position.and_then(|position| shards.get(position)) else {
+            return fault(
+                "shard of the index row",
+                format!("less than {}", shards.len()),
+                self.shard.to_string(),
+            );
+        };
+        let end = self.offset.checked_add(self.byte_len);
+        if end.is_none_or(|end| end > shard.byte_len) {
+            return fault(
+                "record in the index row",
+                format!("inside a shard of {} bytes", shard.byte_len),
+                format!("{} bytes from byte {}", self.byte_len, self.offset),
+            );
+        }
+        Ok(())
     }
 }
 

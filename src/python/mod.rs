@@ -25,6 +25,7 @@ mod source;
 mod state;
 mod stats;
 mod tables;
+mod verify;
 mod views;
 mod writer;
 mod writer_config;
@@ -58,6 +59,8 @@ mod _dataset_rt {
     };
     #[pymodule_export]
     use super::stats::cache_stats;
+    #[pymodule_export]
+    use super::verify::verify_cache;
     #[pymodule_export]
     use super::writer::write_cache;
 }

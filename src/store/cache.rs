@@ -316,37 +316,7 @@ impl Cache {
         let bytes = index.view(sample * ROW_BYTES, ROW_BYTES, &mut scratch)?;
         let row = IndexRow::from_bytes(bytes)
             .ok_or_else(|| CacheError::internal("an index row of another length"))?;
-        let fault = |subject: &str, expected: String, found: String| CacheError::DamagedRecord {
-            path: index.path().to_path_buf(),
-            sample_id: sample,
-            offset: sample * ROW_BYTES,
-            subject: subject.to_owned(),
-            expected,
-            found,
-        };
-        let shard = usize::try_from(row.shard)
-            .ok()
-            .and_then(|shard| self.manifest.shards.get(shard));
-        let Some(shard) = shard else {
-            let expected = format!("less than {}", self.manifest.shards.len());
-            return Err(fault(
-                "shard of the index row",
-                expected,
-                row.shard.to_string(),
-            ));
-        };
-        if row
-            .offset
-            .checked_add(row.byte_len)
-            .is_none_or(|end| end > shard.byte_len)
-        {
-            let found = format!("{} bytes from byte {}", row.byte_len, row.offset);
-            return Err(fault(
-                "record in the index row",
-                format!("inside a shard of {} bytes", shard.byte_len),
-                found,
-            ));
-        }
+        row.check(&self.manifest.shards, index.path(), sample)?;
         Ok(row)
     }
 

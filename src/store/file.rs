@@ -110,15 +110,7 @@ impl FileReader {
     /// # Errors
     /// [`CacheError::DamagedFile`] for a range outside the file, [`CacheError::Io`] if reading fails.
     pub fn view<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let end = offset.checked_add(len).filter(|end| *end <= self.len);
-        let Some(end) = end else {
-            return Err(CacheError::damaged(
-                &self.path,
-                "length of the file",
-                format!("at least {} bytes", u128::from(offset) + u128::from(len)),
-                format!("{} bytes", self.len),
-            ));
-        };
+        let end = self.end_of(offset, len)?;
         match &self.bytes {
             Source::Positional(file) => {
                 scratch.resize(usize_len(len)?, 0);
@@ -128,6 +120,33 @@ impl FileReader {
             Source::Mapped(map) => slice(map.bytes(), offset, end),
             Source::Whole(bytes) => slice(bytes, offset, end),
         }
+    }
+
+    /// Reads the bytes from `offset` into `out`, wherever the file lies.
+    ///
+    /// # Errors
+    /// As [`FileReader::view`].
+    pub fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let end = self.end_of(offset, out.len() as u64)?;
+        match &self.bytes {
+            Source::Positional(file) => return read_into(file, &self.path, offset, out),
+            Source::Mapped(map) => out.copy_from_slice(slice(map.bytes(), offset, end)?),
+            Source::Whole(bytes) => out.copy_from_slice(slice(bytes, offset, end)?),
+        }
+        Ok(())
+    }
+
+    /// Where `len` bytes from `offset` end.
+    fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len);
+        end.ok_or_else(|| {
+            CacheError::damaged(
+                &self.path,
+                "length of the file",
+                format!("at least {} bytes", u128::from(offset) + u128::from(len)),
+                format!("{} bytes", self.len),
+            )
+        })
     }
 
     /// Calls `visit` with the whole file, piece by piece; its first error ends the reading and is returned.
@@ -237,9 +256,15 @@ mod tests {
             for (offset, len) in [(0, 0), (0, 100_000), (99_999, 1), (100_000, 0), (77, 4096)] {
                 let found = engine.view(offset, len, &mut scratch).unwrap();
                 assert_eq!(found, &bytes[offset as usize..(offset + len) as usize]);
+                let mut copied = vec![0; len as usize];
+                engine.read_into(offset, &mut copied).unwrap();
+                assert_eq!(copied, found);
             }
             for (offset, len) in [(0, 100_001), (100_001, 0), (u64::MAX, 2)] {
                 let error = engine.view(offset, len, &mut scratch).unwrap_err();
+                assert!(matches!(error, CacheError::DamagedFile { .. }));
+                let mut room = vec![0; usize::try_from(len).unwrap()];
+                let error = engine.read_into(offset, &mut room).unwrap_err();
                 assert!(matches!(error, CacheError::DamagedFile { .. }));
             }
         }

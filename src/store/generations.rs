@@ -231,7 +231,8 @@ fn whole(folder: &Folder, path: &Path, manifest: Manifest) -> Result<Manifest> {
     Ok(manifest)
 }
 
-fn missing(folder: &Folder, path: &Path, number: u64, numbers: &[u64]) -> CacheError {
+/// The error for a generation that is not there, with those that are.
+pub fn missing(folder: &Folder, path: &Path, number: u64, numbers: &[u64]) -> CacheError {
     let all = [0].into_iter().chain(numbers.iter().copied());
     let kept = all.filter(|other| {
         read_manifest(folder, path, *other).is_ok_and(|manifest| !manifest.removed)

@@ -20,6 +20,5 @@ pub mod publish;
 pub mod slot;
 pub mod sweep;
 mod table;
-pub mod validate;
 pub mod verify;
 pub mod vfs;

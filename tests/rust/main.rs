@@ -28,6 +28,8 @@ mod support;
 mod tables;
 mod vacuum;
 mod value_stability;
+mod verify;
+mod verify_generations;
 mod views;
 mod writer;
 mod writers;

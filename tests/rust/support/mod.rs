@@ -4,6 +4,7 @@ pub mod caches;
 pub mod changing;
 pub mod child;
 pub mod crash_vfs;
+pub mod damage;
 pub mod disk;
 pub mod generations;
 pub mod naive;

@@ -183,3 +183,15 @@ def verify_cache(
     Return generation, samples, bytes read, the first findings (kind, path, sample id, offset, subject, expected, found,
     message), and how many findings there are.
     """
+
+def find_caches(path: str) -> list[Path]:
+    """Return the cache at `path`, or those directly in it; `path` itself if there is none."""
+
+def cache_summaries(paths: Sequence[str]) -> list[str | Exception]:
+    """Return what the manifest of each cache says, as JSON, or why it cannot be read."""
+
+def record_lengths(path: str) -> NativeArray:
+    """Return the stored bytes of each record (u64), by sample id; no payload is read."""
+
+def record_checksums(path: str) -> NativeArray | None:
+    """Return the checksum of each record (u64), by sample id; `None` if the cache has none."""

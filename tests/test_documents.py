@@ -96,13 +96,14 @@ def test_links_within_the_documents_lead_somewhere(path):
 def test_examples_in_docstrings_run_as_they_stand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cache = write(tmp_path, [(b"%d" % n, {"label": n % 2}) for n in range(10)])
+    public = {name: getattr(dataset_rt, name) for name in dataset_rt.__all__}
     finder, runner, names = doctest.DocTestFinder(exclude_empty=True), doctest.DocTestRunner(), set()
     for module in documented_modules():
         for example in finder.find(module):
             if not example.examples or example.name in names:
                 continue
             names.add(example.name)
-            example.globs.update(vars(dataset_rt), np=np, pl=pl, cache=cache, dataset=opened(cache))
+            example.globs.update(public, np=np, pl=pl, cache=cache, dataset=opened(cache))
             said: list[str] = []
             runner.run(example, out=said.append)
             assert not said, "".join(said)

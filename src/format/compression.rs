@@ -12,7 +12,7 @@ pub use super::zstd::Parameters as ZstdParameters;
 use super::{lz4, zstd};
 
 /// How the payloads of a shard are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// As they came.

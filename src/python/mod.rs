@@ -12,6 +12,7 @@ mod fields;
 mod fork;
 mod gather;
 mod ingest;
+mod inspect;
 mod iterator;
 mod maintain;
 mod mapping;
@@ -51,6 +52,8 @@ mod _dataset_rt {
     use super::dataset::sample_bits;
     #[pymodule_export]
     use super::fork::after_fork_in_child;
+    #[pymodule_export]
+    use super::inspect::{cache_summaries, find_caches, record_checksums, record_lengths};
     #[pymodule_export]
     use super::iterator::SampleIterator;
     #[pymodule_export]

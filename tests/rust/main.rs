@@ -25,6 +25,7 @@ mod layers;
 mod order;
 mod reader;
 mod repair;
+mod summary;
 mod support;
 mod tables;
 mod vacuum;

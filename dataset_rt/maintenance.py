@@ -200,8 +200,8 @@ class VerifyReport:
 
     Example:
         >>> report = verify_cache(cache)
-        >>> report.ok, report.samples, report.findings
-        (True, 10, [])
+        >>> report.ok, report.findings
+        (True, [])
     """
 
     path: Path

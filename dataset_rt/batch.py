@@ -132,8 +132,13 @@ class CachedBatch:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """`False` for rows that only fill up the last batch (`remainder="pad"`)."""
-        return np.arange(len(self)) < (len(self) if self._place is None else self._place[2])
+        """`False` for rows that only fill up the last batch (`remainder="pad"`), and for damaged samples that were left out
+        (`on_corrupt="skip"`), whose values are zeros, or empty where samples differ in shape."""
+        valid = np.arange(len(self)) < (len(self) if self._place is None else self._place[2])
+        left_out = self._native.left_out()
+        if left_out is not None:
+            valid[_array(left_out, np.uint64)] = False
+        return valid
 
     @cached_property
     def metadata(self) -> pl.DataFrame:

@@ -148,6 +148,10 @@ class ReaderConfig(_Config):
     """Whether a cache whose newest generation is damaged is opened in the last good one, with a
     `FallBackWarning`; otherwise that is an error. Samples deleted since are there again then."""
 
+    on_corrupt: Literal["raise", "skip", "substitute"] = "raise"
+    """What iteration does about a sample whose record is damaged: raise, leave it out, or deliver another in its place, which
+    depends on seed, epoch and position alone. See [damaged samples](docs/operations/damaged-samples.md)."""
+
     @model_validator(mode="after")
     def _rank_exists(self) -> ReaderConfig:
         if self.rank >= self.world_size:

@@ -22,6 +22,7 @@ __all__ = [
     "CacheNotFoundError",
     "ConfigError",
     "ConsumerStarvedWarning",
+    "CorruptSampleWarning",
     "CorruptCacheError",
     "CorruptRecordError",
     "DamagedGenerationError",
@@ -37,6 +38,7 @@ __all__ = [
     "InvalidCacheError",
     "LimitError",
     "ManifestError",
+    "NoSubstituteError",
     "RowIndexError",
     "SampleError",
     "SchemaMismatchError",
@@ -139,6 +141,13 @@ class DamagedGenerationError(InvalidCacheError):
     generation: int
     reason: str
     last_good: int | None
+
+
+class NoSubstituteError(InvalidCacheError):
+    """Sample `sample_id` is damaged, in the file at `path`, and so are the `attempts` others drawn in its place."""
+
+    sample_id: int
+    attempts: int
 
 
 class SchemaMismatchError(InvalidCacheError):
@@ -272,6 +281,10 @@ class InterruptedReadError(DatasetRTError, RuntimeError):
 
 class InternalError(DatasetRTError, RuntimeError):
     """A defect of this package; please report it with the message."""
+
+
+class CorruptSampleWarning(UserWarning):
+    """A damaged sample was left out or replaced; said once, see `CachedDataset.corrupt_samples`."""
 
 
 class ConsumerStarvedWarning(UserWarning):

@@ -67,6 +67,17 @@ pub enum CacheError {
         found: String,
     },
 
+    /// A sample is damaged, and so are all that were drawn in its place.
+    #[error(
+        "{fault}; the {attempts} samples drawn in its place are damaged too; see `verify_cache`, and `dataset-rt repair`"
+    )]
+    NoSubstitute {
+        path: PathBuf,
+        sample_id: u64,
+        attempts: u32,
+        fault: Box<CacheError>,
+    },
+
     /// Caches opened together do not share one metadata schema or one payload schema.
     #[error("{}: {subject} `{column}` is {found}, but {} has {expected}; caches opened together need equal schemas", path.display(), first_path.display())]
     SchemaMismatch {

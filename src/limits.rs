@@ -88,6 +88,13 @@ pub const SLOT_BYTES_KEPT_MAX: usize = 512 << 20;
 /// Bytes of batches that are loaded ahead or on their way: enough for any consumer, far below what a machine has.
 pub const BATCH_BYTES_AHEAD_MAX: u64 = 1 << 30;
 
+/// Samples that are drawn in the place of a damaged one before that is given up: where a tenth of a cache is damaged it
+/// never happens, and where all of it is, it is told soon.
+pub const SUBSTITUTES_MAX: u32 = 128;
+
+/// Most damaged samples of a dataset that a process remembers, at some hundred bytes each.
+pub const CORRUPT_SAMPLES_MAX: usize = 100_000;
+
 /// Most findings of a check of a cache that are kept; the others are counted. More than anybody reads, few enough to hold
 /// and hand over.
 pub const FINDINGS_MAX: usize = 10_000;

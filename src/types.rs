@@ -20,6 +20,17 @@ pub enum Verify {
     Never,
 }
 
+/// What becomes of a sample whose record is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// It is an error.
+    Raise,
+    /// It is left out: of a batch its values, of single samples it altogether.
+    Skip,
+    /// Another sample takes its place, always the same one.
+    Substitute,
+}
+
 /// How file bytes reach memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {

@@ -11,7 +11,7 @@ use crate::format::names::{MANIFEST, RESERVED_COLUMNS};
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::maintain::validate;
-use crate::reader::Gatherer;
+use crate::reader::{CorruptSamples, Gatherer};
 use crate::store::cache::Cache;
 use crate::store::generations::Wanted;
 use crate::store::pool::FilePool;
@@ -35,6 +35,7 @@ pub struct Caches {
     gatherers: Mutex<Vec<Gatherer>>,
     crew: OnceLock<Crew>,
     populator: OnceLock<Arc<Populator>>,
+    corrupt: Arc<CorruptSamples>,
 }
 
 impl Caches {
@@ -86,6 +87,7 @@ impl Caches {
             gatherers: Mutex::default(),
             crew: OnceLock::new(),
             populator: OnceLock::new(),
+            corrupt: Arc::default(),
         })
     }
 
@@ -134,6 +136,11 @@ impl Caches {
             let slots = Arc::clone(&self.slots);
             Gatherer::new(list(), verify, slots, Arc::clone(populator))
         })
+    }
+
+    /// The damaged samples that were left out or replaced in this process.
+    pub fn corrupt(&self) -> &Arc<CorruptSamples> {
+        &self.corrupt
     }
 
     /// The threads that share large gathers: as many as can run at once, but no more than `most`, which must always be

@@ -31,6 +31,8 @@ pub struct Batch {
     pub samples: Vec<SampleRef>,
     /// One column per chosen field.
     pub columns: Vec<Column>,
+    /// Rows of damaged samples, which hold nothing; ascending.
+    pub left_out: Vec<usize>,
     /// The caches they come from.
     pub caches: Arc<Caches>,
 }
@@ -104,6 +106,7 @@ impl Dataset {
         .map(|(columns, caches)| Batch {
             samples,
             columns,
+            left_out: Vec::new(),
             caches,
         })
     }

@@ -22,6 +22,7 @@ impl Dataset {
             num_workers,
             verify,
             populate_bytes,
+            on_corrupt,
             ..
         } = self.options;
         ReaderOptions {
@@ -30,6 +31,7 @@ impl Dataset {
             verify,
             io,
             populate_bytes,
+            on_corrupt,
         }
     }
 

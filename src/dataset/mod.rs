@@ -5,6 +5,7 @@ mod active;
 mod caches;
 mod consumer;
 mod copy;
+mod corrupt;
 mod fingerprint;
 mod gather;
 mod history;

@@ -3,7 +3,7 @@
 use super::recipe::OrderOptions;
 use super::stream::Ranks;
 use crate::sampling::order::Mode;
-use crate::types::{Io, Verify};
+use crate::types::{Io, OnCorrupt, Verify};
 
 /// Options of a dataset.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct DatasetOptions {
     pub populate_bytes: u64,
     /// Whether opening hashes every file and compares every record with the metadata table.
     pub validate_cache: bool,
+    /// What becomes of damaged samples while iterating.
+    pub on_corrupt: OnCorrupt,
 }
 
 impl DatasetOptions {
@@ -42,6 +44,7 @@ impl DatasetOptions {
             io: Io::Auto,
             populate_bytes: 0,
             validate_cache: false,
+            on_corrupt: OnCorrupt::Raise,
         }
     }
 }

@@ -157,6 +157,12 @@ impl Plan for EpochPlan {
         out.clear();
         self.rows.extend_samples(&self.caches, drawn, out)
     }
+
+    fn substitute(&self, position: u64, attempt: u32) -> Result<SampleRef> {
+        let position = self.path.position(position) % self.order.len().max(1);
+        let row = self.order.substitute(position, attempt)?;
+        self.rows.sample(&self.caches, row)
+    }
 }
 
 #[cfg(test)]

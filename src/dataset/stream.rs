@@ -10,8 +10,8 @@ use super::state::{Cursor, SavedState};
 use super::steps::{BatchOptions, Runs, Step, Steps};
 use crate::error::{CacheError, Result};
 use crate::reader::{
-    BatchReader, Chunk, Delivered, LoadedBatch, Profile, ReaderOptions, Sample, SampleReader,
-    Selection,
+    BatchReader, Chunk, CorruptSamples, Delivered, LoadedBatch, Profile, ReaderOptions, Sample,
+    SampleReader, Selection, Told,
 };
 use crate::sampling::position::{Remainder, Split};
 
@@ -102,7 +102,7 @@ pub struct SampleStream {
     path: Path,
     /// Samples of this rank from the start to the end of the epoch, those of other workers included.
     count: u64,
-    /// Samples handed out since.
+    /// Positions passed since: of samples handed out, and of damaged ones left out before them.
     received: u64,
     ended: bool,
     reader: Option<SampleReader>,
@@ -127,7 +127,8 @@ impl SampleStream {
         let order = recipe.epoch(start.epoch)?;
         let (path, count) = options.path(order.len(), start.position)?;
         let plan = Arc::new(recipe.plan(order, path));
-        let reader = SampleReader::start(plan, recipe.caches.list(), reader_options, profile)?;
+        let told = told(&recipe, profile);
+        let reader = SampleReader::start(plan, recipe.caches.list(), reader_options, told)?;
         Ok(Self {
             recipe,
             reader_options,
@@ -148,8 +149,8 @@ impl SampleStream {
     /// The next sample, if it is loaded already.
     pub fn take(&mut self) -> Option<Sample<'_>> {
         let sample = self.chunk.get(self.place)?;
+        self.received += 1 + self.chunk.left_out_before(self.place);
         self.place += 1;
-        self.received += 1;
         Some(sample)
     }
 
@@ -171,7 +172,9 @@ impl SampleStream {
             return Ok(Loaded::Ended);
         };
         let asked = self.consumer.asks();
-        if !self.chunk.is_empty() {
+        let left_out = self.chunk.left_out_before(self.chunk.len());
+        self.received += left_out;
+        if left_out > 0 || !self.chunk.is_empty() {
             reader.recycle(std::mem::take(&mut self.chunk));
             (self.place, self.counted) = (0, 0);
         }
@@ -181,7 +184,11 @@ impl SampleStream {
         match next {
             Ok(Some(chunk)) => {
                 self.chunk = chunk;
-                Ok(Loaded::More)
+                match self.chunk.is_empty() {
+                    // All samples were damaged and left out.
+                    true => Ok(Loaded::Waiting),
+                    false => Ok(Loaded::More),
+                }
             }
             Ok(None) => {
                 self.ended = true;
@@ -254,6 +261,16 @@ impl SampleStream {
         self.consumer.profile()
     }
 
+    /// Damaged samples that were met in this process.
+    pub fn corrupt(&self) -> &Arc<CorruptSamples> {
+        self.recipe.caches.corrupt()
+    }
+
+    /// Positions of this stream that were passed: of samples handed out, and of damaged ones left out before them.
+    pub fn passed(&self) -> u64 {
+        self.received
+    }
+
     /// Tells the profile what was taken since it was last told.
     pub fn count(&mut self) {
         let taken = self.counted..self.place;
@@ -286,6 +303,13 @@ impl SampleStream {
 impl Drop for SampleStream {
     fn drop(&mut self) {
         self.count();
+    }
+}
+
+fn told<'a>(recipe: &'a Recipe, profile: &'a Arc<Profile>) -> Told<'a> {
+    Told {
+        corrupt: recipe.caches.corrupt(),
+        profile,
     }
 }
 
@@ -325,8 +349,8 @@ impl BatchStream {
             selection.clone(),
             caches,
             reader,
+            told(&recipe, profile),
             gatherer,
-            profile,
         )?;
         Ok(Self {
             recipe,
@@ -389,6 +413,7 @@ impl BatchStream {
         Batch {
             samples: loaded.samples,
             columns: loaded.columns,
+            left_out: loaded.left_out,
             caches: Arc::clone(&self.recipe.caches),
         }
     }
@@ -452,6 +477,11 @@ impl BatchStream {
     /// Where the time goes.
     pub fn profile(&self) -> &Arc<Profile> {
         self.consumer.profile()
+    }
+
+    /// Damaged samples that were met in this process.
+    pub fn corrupt(&self) -> &Arc<CorruptSamples> {
+        self.recipe.caches.corrupt()
     }
 
     /// What decides the order of these batches.

@@ -85,6 +85,13 @@ impl NativeBatch {
         Some((step.epoch, step.step, step.valid))
     }
 
+    /// Rows of damaged samples, which hold nothing (u64); `None` if there are none.
+    fn left_out(&self) -> Option<NativeArray> {
+        let rows = &self.batch.left_out;
+        let numbers = || rows.iter().map(|row| *row as u64).collect();
+        (!rows.is_empty()).then(|| NativeArray::from_u64(numbers()))
+    }
+
     /// Position of each sample in its epoch (u64).
     fn position(&self) -> Option<NativeArray> {
         let step = &self.place.as_ref()?.step;

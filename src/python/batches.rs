@@ -5,13 +5,14 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::batch::{NativeBatch, Place};
+use super::corrupt;
 use super::errors::to_pyerr;
 use super::fork::Home;
 use super::profile;
 use super::state;
 use crate::dataset::{Batch, BatchStream, Polled};
 use crate::error::CacheError;
-use crate::reader::Snapshot;
+use crate::reader::{CorruptSamples, Snapshot};
 use crate::sync::{Mutex, lock};
 
 /// Batches of one rank, in order. Threads may share it: each batch goes to one of them.
@@ -32,6 +33,8 @@ enum Next {
     Batch(Batch, Place),
     /// Nothing was asked for yet: the consumer is to be warned first, so that no batch is lost if the warning is an error.
     Starving(Snapshot),
+    /// Likewise: damaged samples were met for the first time.
+    Damaged(Arc<CorruptSamples>),
     Waiting,
     Ended,
 }
@@ -69,6 +72,9 @@ impl BatchIterator {
         loop {
             let polled: Result<_, CacheError> = py.detach(|| {
                 let mut stream = lock(&self.stream);
+                if stream.corrupt().is_news() {
+                    return Ok(Next::Damaged(Arc::clone(stream.corrupt())));
+                }
                 if self.is_watched && stream.profile().is_newly_starving() {
                     return Ok(Next::Starving(stream.profile().snapshot()));
                 }
@@ -86,6 +92,7 @@ impl BatchIterator {
                     let parts = NativeBatch::new(batch, Some(place));
                     return self.build.bind(py).call1((parts,)).map(Some);
                 }
+                Ok(Next::Damaged(found)) => corrupt::warn_once(py, &found)?,
                 Ok(Next::Ended) => return Ok(None),
                 Ok(Next::Starving(snapshot)) => profile::warn_starving(py, &snapshot)?,
                 // A signal handler may want the state, so nothing is held while signals are looked for.

@@ -316,6 +316,14 @@ impl CachedDataset {
         ))
     }
 
+    /// The damaged samples that were left out or replaced in this process.
+    fn corrupt_samples(&self, py: Python<'_>) -> PyResult<ArrowTable> {
+        let (schema, table) = py
+            .detach(|| self.inner.corrupt_samples())
+            .map_err(to_pyerr)?;
+        Ok(ArrowTable::new(schema, vec![table]))
+    }
+
     fn samples_metadata(&self, py: Python<'_>) -> PyResult<ArrowTable> {
         let (schema, batches) = py
             .detach(|| self.inner.samples_metadata())

@@ -93,6 +93,17 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("found", found)?;
             "CorruptRecordError"
         }
+        CacheError::NoSubstitute {
+            path,
+            sample_id,
+            attempts,
+            ..
+        } => {
+            fields.set_item("path", path)?;
+            fields.set_item("sample_id", sample_id)?;
+            fields.set_item("attempts", attempts)?;
+            "NoSubstituteError"
+        }
         CacheError::SchemaMismatch {
             path,
             first_path,

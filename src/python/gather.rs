@@ -49,6 +49,7 @@ pub fn gather(
                 Ok(Batch {
                     samples,
                     columns: columns.collect::<Result<_>>()?,
+                    left_out: Vec::new(),
                     caches,
                 })
             }

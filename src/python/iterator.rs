@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
+use super::corrupt;
 use super::errors::to_pyerr;
 use super::fork::Home;
 use super::profile;
@@ -71,6 +72,12 @@ impl SampleIterator {
                 profile::warn_starving(py, &snapshot)?;
                 continue;
             }
+            if stream.corrupt().is_news() {
+                let found = Arc::clone(stream.corrupt());
+                drop(stream);
+                corrupt::warn_once(py, &found)?;
+                continue;
+            }
             let live = &mut *stream;
             let loaded = py.detach(|| live.poll());
             // A signal handler may want the state, so nothing is held while signals are looked for.
@@ -86,6 +93,12 @@ impl SampleIterator {
                 }
             }
         }
+    }
+
+    /// Positions passed since the start: of samples received, and of damaged ones left out before them.
+    fn passed(&self, py: Python<'_>) -> PyResult<u64> {
+        self.home.check()?;
+        Ok(self.lock(py).passed())
     }
 
     /// Where to resume after the last sample received.

@@ -6,6 +6,7 @@ mod arrow;
 mod batch;
 mod batches;
 mod buffer;
+mod corrupt;
 mod dataset;
 mod errors;
 mod fields;

@@ -10,7 +10,7 @@ use crate::error::CacheError;
 use crate::sampling::order::Mode;
 use crate::sampling::position::Remainder;
 use crate::store::generations::Wanted;
-use crate::types::{Io, Verify};
+use crate::types::{Io, OnCorrupt, Verify};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +28,7 @@ struct ReaderConfig {
     io: IoName,
     populate_bytes: u64,
     fall_back: bool,
+    on_corrupt: OnCorruptName,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +45,14 @@ enum IoName {
     Auto,
     Mmap,
     Pread,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OnCorruptName {
+    Raise,
+    Skip,
+    Substitute,
 }
 
 /// Options from the JSON form of a `ReaderConfig`, and which generation is opened where none is named.
@@ -83,6 +92,11 @@ pub fn parse(json: &str) -> PyResult<(DatasetOptions, Wanted)> {
         },
         populate_bytes: config.populate_bytes,
         validate_cache: config.validate_cache,
+        on_corrupt: match config.on_corrupt {
+            OnCorruptName::Raise => OnCorrupt::Raise,
+            OnCorruptName::Skip => OnCorrupt::Skip,
+            OnCorruptName::Substitute => OnCorrupt::Substitute,
+        },
     };
     let wanted = match config.fall_back {
         true => Wanted::LastGood,

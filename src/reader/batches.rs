@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::ReaderOptions;
+use super::corrupt::Mending;
 use super::gather::{Column, Gatherer, Selection};
 use super::laps::Laps;
+use super::mend::mend_batch;
 use super::pipeline::{Load, Pipeline, Run};
-use super::profile::Profile;
+use super::{ReaderOptions, Told};
 use crate::error::{CacheError, Result};
 use crate::limits::{BATCH_BYTES_AHEAD_MAX, RUNS_MAX};
 use crate::store::cache::Cache;
@@ -20,6 +21,8 @@ pub struct Loaded {
     pub samples: Vec<SampleRef>,
     /// One column per chosen field.
     pub columns: Vec<Column>,
+    /// Rows of damaged samples, which hold nothing; ascending.
+    pub left_out: Vec<usize>,
 }
 
 /// Batches, loaded ahead by worker threads. Dropping it stops them.
@@ -32,6 +35,7 @@ pub struct BatchReader {
 struct BatchLoader {
     gatherer: Gatherer,
     selection: Arc<Selection>,
+    mending: Mending,
 }
 
 impl Load for BatchLoader {
@@ -39,6 +43,7 @@ impl Load for BatchLoader {
 
     fn load(
         &mut self,
+        run: &Run,
         samples: Vec<SampleRef>,
         loaded: &mut Loaded,
         stop: &AtomicBool,
@@ -47,10 +52,20 @@ impl Load for BatchLoader {
             true => Err(CacheError::Interrupted),
             false => Ok(()),
         };
-        loaded.columns = self
-            .gatherer
-            .gather(&samples, &self.selection, None, &mut interrupt)?;
-        loaded.samples = samples;
+        let (gatherer, selection) = (&mut self.gatherer, &*self.selection);
+        match gatherer.gather(&samples, selection, None, &mut interrupt) {
+            Ok(columns) => (loaded.samples, loaded.columns) = (samples, columns),
+            Err(error) => {
+                let (mending, interrupt) = (&self.mending, &mut interrupt);
+                let mended =
+                    mend_batch(gatherer, mending, run, samples, selection, error, interrupt)?;
+                *loaded = Loaded {
+                    samples: mended.samples,
+                    columns: mended.columns,
+                    left_out: mended.left_out,
+                };
+            }
+        }
         Ok(Vec::new())
     }
 
@@ -62,8 +77,7 @@ impl Load for BatchLoader {
 impl BatchReader {
     /// Starts loading `runs`, one batch of up to `batch_size` samples each, with a gatherer from `gatherer` per worker. At
     /// most `prefetch_size` samples are in flight, but always one batch more than there are workers; and no more than
-    /// [`BATCH_BYTES_AHEAD_MAX`] bytes by the mean sample of the caches, but always one batch. `profile` learns where the
-    /// time goes.
+    /// [`BATCH_BYTES_AHEAD_MAX`] bytes by the mean sample of the caches, but always one batch.
     ///
     /// # Errors
     /// [`CacheError::Option`] for an option outside its range.
@@ -71,10 +85,10 @@ impl BatchReader {
         runs: Box<dyn Iterator<Item = Result<Run>> + Send>,
         batch_size: usize,
         selection: Selection,
-        caches: &[Arc<Cache>],
+        caches: &Arc<[Arc<Cache>]>,
         options: ReaderOptions,
+        told: Told<'_>,
         gatherer: impl Fn() -> Gatherer,
-        profile: &Arc<Profile>,
     ) -> Result<Self> {
         options.check()?;
         let by_samples = (options.prefetch_size / batch_size.max(1))
@@ -89,10 +103,11 @@ impl BatchReader {
         let loader = || BatchLoader {
             gatherer: gatherer(),
             selection: Arc::clone(&selection),
+            mending: Mending::new(caches, options.on_corrupt, told.corrupt),
         };
         let mut reader = Self {
             runs,
-            pipeline: Pipeline::start(options.num_workers.min(depth), depth, loader, profile)?,
+            pipeline: Pipeline::start(options.num_workers.min(depth), depth, loader, told.profile)?,
         };
         reader.schedule()?;
         Ok(reader)

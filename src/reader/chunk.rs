@@ -17,6 +17,8 @@ pub struct Chunk {
     shards: Vec<Arc<FileReader>>,
     rows: Rows,
     width: usize,
+    /// Where damaged samples were left out: before which sample, and how many.
+    left_out: Vec<(usize, u64)>,
 }
 
 /// Where one payload lies.
@@ -80,6 +82,25 @@ impl Chunk {
         })
     }
 
+    /// How many damaged samples were left out just before sample number `place`, or, of one more than the last, at the end.
+    #[inline]
+    pub fn left_out_before(&self, place: usize) -> u64 {
+        if self.left_out.is_empty() {
+            return 0;
+        }
+        let found = self.left_out.iter().find(|(before, _)| *before == place);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    /// Notes that a damaged sample is left out here.
+    pub(super) fn leave_out(&mut self) {
+        let place = self.len();
+        match self.left_out.last_mut() {
+            Some((before, count)) if *before == place => *count += 1,
+            _ => self.left_out.push((place, 1)),
+        }
+    }
+
     /// The bytes of a payload that this chunk holds.
     pub(super) fn bytes_of(&self, payload: Payload) -> Option<&[u8]> {
         match payload {
@@ -109,6 +130,7 @@ impl Chunk {
         self.payloads.clear();
         self.shards.clear();
         self.rows.clear();
+        self.left_out.clear();
         self.bytes.clear();
         self.bytes.shrink_to(2 * crate::limits::CHUNK_BYTES_TARGET);
     }

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::chunk::Chunk;
+use super::corrupt::{Mended, Mending};
 use super::files::{ShardFiles, TableFiles};
 use super::laps::{Laps, Spent};
-use super::pipeline::Load;
+use super::pipeline::{Load, Run};
 use super::profile::Stage;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Decoder, payload_len, plain};
@@ -37,6 +38,8 @@ pub struct Loader {
     decoder: Decoder,
     laps: Laps,
     sampled: Sampled,
+    /// What is done about damaged samples, if they are not errors.
+    mending: Option<Mending>,
 }
 
 impl Loader {
@@ -55,6 +58,15 @@ impl Loader {
             decoder: Decoder::default(),
             laps: Laps::default(),
             sampled: Sampled::default(),
+            mending: None,
+        }
+    }
+
+    /// The same loader, which does about damaged samples what `mending` says.
+    pub(super) fn mending(self, mending: Mending) -> Self {
+        Self {
+            mending: Some(mending),
+            ..self
         }
     }
 
@@ -145,20 +157,47 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// Puts something in the place of `sample`, which is number `place` of `run` and could not be read.
+    #[cold]
+    fn mend(
+        &mut self,
+        run: &Run,
+        place: usize,
+        sample: SampleRef,
+        error: CacheError,
+        chunk: &mut Chunk,
+    ) -> Result<()> {
+        let Some(mending) = self.mending.take() else {
+            return Err(error);
+        };
+        let read = |other| self.append(other, chunk);
+        let mended = mending.mend(run, place, sample, error, read);
+        self.mending = Some(mending);
+        if let Mended::LeftOut = mended? {
+            chunk.leave_out();
+        }
+        Ok(())
+    }
+}
+
 impl Load for Loader {
     type Loaded = Chunk;
 
     fn load(
         &mut self,
+        run: &Run,
         samples: Vec<SampleRef>,
         chunk: &mut Chunk,
         stop: &AtomicBool,
     ) -> Result<Vec<SampleRef>> {
-        for sample in &samples {
+        for (place, sample) in samples.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
                 return Err(CacheError::Interrupted);
             }
-            self.append(*sample, chunk)?;
+            if let Err(error) = self.append(*sample, chunk) {
+                self.mend(run, place, *sample, error, chunk)?;
+            }
         }
         let time = self.laps.read();
         self.laps.add_by(time, &self.sampled.spent);

@@ -4,10 +4,12 @@
 
 mod batches;
 mod chunk;
+mod corrupt;
 mod files;
 mod gather;
 mod laps;
 mod loader;
+mod mend;
 mod options;
 mod pipeline;
 mod processor;
@@ -16,6 +18,7 @@ mod samples;
 
 pub use batches::{BatchReader, Loaded as LoadedBatch};
 pub use chunk::{Chunk, Sample};
+pub use corrupt::{CorruptSample, CorruptSamples};
 pub use gather::{Column, Extent, Filled, Gatherer, Measured, Selection};
 pub use loader::Loader;
 pub use options::ReaderOptions;
@@ -24,8 +27,19 @@ pub use processor::Window;
 pub use profile::{Delivered, Profile, Snapshot};
 pub use samples::SampleReader;
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::types::SampleRef;
+
+/// Who learns what a reader meets.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Which samples are damaged, where that is no error.
+    pub corrupt: &'a Arc<CorruptSamples>,
+    /// Where the time goes.
+    pub profile: &'a Arc<Profile>,
+}
 
 /// The samples of an epoch by position. A plan does not change: every call gives the same answers, in whatever order
 /// and from whatever thread the positions are asked for.
@@ -44,4 +58,10 @@ pub trait Plan: Send + Sync {
     /// # Errors
     /// Those of the plan; `out` then holds nothing to rely on.
     fn fill(&self, start: u64, count: usize, out: &mut Vec<SampleRef>) -> Result<()>;
+
+    /// The sample in the place of that at `position`, which is damaged; `attempt` counts those that were damaged too.
+    ///
+    /// # Errors
+    /// Those of the plan.
+    fn substitute(&self, position: u64, attempt: u32) -> Result<SampleRef>;
 }

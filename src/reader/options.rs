@@ -2,7 +2,7 @@
 
 use crate::error::{CacheError, Result};
 use crate::limits::{PREFETCH_MAX, THREADS_MAX};
-use crate::types::{Io, Verify};
+use crate::types::{Io, OnCorrupt, Verify};
 
 /// Options of a reader, checked by [`ReaderOptions::check`].
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub struct ReaderOptions {
     pub io: Io,
     /// Most bytes of shards that batches cause to be read ahead as a whole.
     pub populate_bytes: u64,
+    /// What becomes of damaged samples.
+    pub on_corrupt: OnCorrupt,
 }
 
 impl ReaderOptions {

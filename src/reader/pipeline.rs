@@ -44,12 +44,13 @@ pub trait Load {
     /// What it makes; may be used again for another run.
     type Loaded: Default + Send + 'static;
 
-    /// Loads `samples` into `loaded`, which is empty. Gives up soon after `stop` is set.
+    /// Loads `samples`, those of `run`, into `loaded`, which is empty. Gives up soon after `stop` is set.
     ///
     /// # Errors
     /// Why loading ended early; `loaded` then holds the samples before that, or nothing.
     fn load(
         &mut self,
+        run: &Run,
         samples: Vec<SampleRef>,
         loaded: &mut Self::Loaded,
         stop: &AtomicBool,
@@ -296,7 +297,7 @@ impl<L: Load> Worker<L> {
         let mut samples = std::mem::take(&mut self.samples);
         run.plan.fill(run.start, run.count, &mut samples)?;
         self.loader.laps().lap(Stage::Plan);
-        self.samples = self.loader.load(samples, loaded, &self.stop)?;
+        self.samples = self.loader.load(run, samples, loaded, &self.stop)?;
         Ok(())
     }
 }

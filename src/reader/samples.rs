@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::chunk::Chunk;
+use super::corrupt::Mending;
 use super::loader::Loader;
 use super::pipeline::{Pipeline, Run};
-use super::profile::Profile;
-use super::{Plan, ReaderOptions};
+use super::{Plan, ReaderOptions, Told};
 use crate::error::{CacheError, Result};
 use crate::limits::{CHUNK_BYTES_TARGET, CHUNK_SAMPLES_MAX, RUNS_MAX};
 use crate::store::cache::Cache;
@@ -28,7 +28,7 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    /// Starts reading `plan` from its first position. `profile` learns where the time goes.
+    /// Starts reading `plan` from its first position.
     ///
     /// # Errors
     /// [`CacheError::Option`] for an option outside its range.
@@ -36,13 +36,18 @@ impl SampleReader {
         plan: Arc<dyn Plan>,
         caches: &Arc<[Arc<Cache>]>,
         options: ReaderOptions,
-        profile: &Arc<Profile>,
+        told: Told<'_>,
     ) -> Result<Self> {
         options.check()?;
         let workers = usize::try_from(plan.len())
             .unwrap_or(usize::MAX)
             .min(options.num_workers);
-        let loader = || Loader::new(Arc::clone(caches), options.io, options.verify).among(workers);
+        let mending = Mending::new(caches, options.on_corrupt, told.corrupt);
+        let loader = || {
+            Loader::new(Arc::clone(caches), options.io, options.verify)
+                .among(workers)
+                .mending(mending.clone())
+        };
         let mut reader = Self {
             plan,
             prefetch_size: options.prefetch_size,
@@ -51,14 +56,14 @@ impl SampleReader {
             held: 0,
             in_flight: 0,
             run_len: 1,
-            pipeline: Pipeline::start(workers, runs(options.prefetch_size), loader, profile)?,
+            pipeline: Pipeline::start(workers, runs(options.prefetch_size), loader, told.profile)?,
             failure: None,
         };
         reader.schedule()?;
         Ok(reader)
     }
 
-    /// The next samples in order, or `None` after the last; a sample that cannot be read is reported in its place,
+    /// The next samples in order, perhaps none where all were left out, or `None` after the last; a sample that cannot be read is reported in its place,
     /// after the samples before it, and ends the iteration.
     ///
     /// `interrupt` is called about every 50 ms of waiting; its error ends the wait and is returned.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::alias::AliasTable;
 use super::permutation::Permutation;
 use super::quota::QuotaTable;
+use super::rng::{Purpose, Stream};
 use super::uniform;
 use crate::error::{CacheError, Result};
 use crate::sync::{Mutex, lock};
@@ -79,6 +80,21 @@ impl EpochOrder {
         self.fill(position, &mut row)?;
         let [row] = row;
         Ok(row)
+    }
+
+    /// The row drawn in the place of that at a position whose sample is damaged: any row, all with the same probability to
+    /// within one in 2^16, whatever their weights. `attempt` counts the rows that were damaged too.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfRange`] in an epoch over no rows.
+    pub fn substitute(&self, position: u64, attempt: u32) -> Result<u64> {
+        let words = Stream::new(self.seed, self.epoch, Purpose::Substitute);
+        let [low, high, _, _] = words.block(position, attempt);
+        let bits = u64::from(low) | u64::from(high) << 32;
+        if self.rows == 0 {
+            return Err(CacheError::OutOfRange { index: 0, len: 0 });
+        }
+        Ok(((u128::from(bits) * u128::from(self.rows)) >> 64) as u64)
     }
 
     /// The rows drawn at positions `start..start + out.len()`, which have to be within the epoch.

@@ -32,6 +32,8 @@ pub enum Purpose {
     QuotaOffset = 4,
     /// The generator handed to user code for one sample.
     Sample = 5,
+    /// Rows drawn in the place of damaged ones.
+    Substitute = 6,
 }
 
 /// Philox4x32-10 of one counter under one key, as published.

@@ -17,8 +17,20 @@ pub(super) struct Verified {
     records: OnceLock<Box<[AtomicU64]>>,
     /// Whole files, for caches without record checksums. Each is locked while it is hashed, so that only those wait who
     /// need that file.
-    index: Mutex<bool>,
-    shards: OnceLock<Box<[Mutex<bool>]>>,
+    index: Mutex<Whole>,
+    shards: OnceLock<Box<[Mutex<Whole>]>>,
+}
+
+/// What hashing a whole file came to.
+#[derive(Clone, Copy, Debug, Default)]
+enum Whole {
+    /// It was not hashed yet, or could not be read.
+    #[default]
+    Unknown,
+    /// It is what it should be.
+    Sound,
+    /// It is something else, and need not be hashed again to tell.
+    Other(Sha256Digest),
 }
 
 /// Which record is compared, for messages.
@@ -99,7 +111,7 @@ impl Verified {
     ) -> Result<()> {
         let shards = self
             .shards
-            .get_or_init(|| (0..count).map(|_| Mutex::new(false)).collect());
+            .get_or_init(|| (0..count).map(|_| Mutex::default()).collect());
         let shard = usize::try_from(number)
             .ok()
             .and_then(|number| shards.get(number))
@@ -108,13 +120,18 @@ impl Verified {
     }
 }
 
-fn once(done: &Mutex<bool>, file: &FileReader, expected: Sha256Digest) -> Result<()> {
-    let mut done = lock(done);
-    if !*done {
-        check_sha256(file, expected, &mut || Ok(()))?;
-        *done = true;
-    }
-    Ok(())
+fn once(known: &Mutex<Whole>, file: &FileReader, expected: Sha256Digest) -> Result<()> {
+    let mut known = lock(known);
+    let found = match *known {
+        Whole::Sound => return Ok(()),
+        Whole::Other(found) => found,
+        Whole::Unknown => sha256(file, &mut || Ok(()))?,
+    };
+    *known = match found == expected {
+        true => Whole::Sound,
+        false => Whole::Other(found),
+    };
+    compare(file, found, expected)
 }
 
 /// Compares a whole file with its SHA-256. `interrupt` is called between pieces of 4 MiB; its error is returned.
@@ -126,12 +143,19 @@ pub fn check_sha256(
     expected: Sha256Digest,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
+    compare(file, sha256(file, interrupt)?, expected)
+}
+
+fn sha256(file: &FileReader, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<Sha256Digest> {
     let mut hasher = Sha256Hasher::default();
     file.for_each_piece(|piece| {
         hasher.update(piece);
         interrupt()
     })?;
-    let found = hasher.finish();
+    Ok(hasher.finish())
+}
+
+fn compare(file: &FileReader, found: Sha256Digest, expected: Sha256Digest) -> Result<()> {
     if found == expected {
         return Ok(());
     }

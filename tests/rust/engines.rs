@@ -13,12 +13,12 @@ use dataset_rt::dataset::{
 };
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{SHARDS, shard};
-use dataset_rt::reader::{Chunk, Loader, Plan, ReaderOptions, SampleReader, Selection};
+use dataset_rt::reader::{Chunk, Loader, Plan, ReaderOptions, SampleReader, Selection, Told};
 use dataset_rt::sampling::order::Mode;
 use dataset_rt::sampling::position::Remainder;
 use dataset_rt::store::cache::Cache;
 use dataset_rt::store::pool::FilePool;
-use dataset_rt::types::{Io, SampleRef, Verify};
+use dataset_rt::types::{Io, OnCorrupt, SampleRef, Verify};
 
 use crate::support::caches::{Layout, samples, write_here};
 use crate::support::child;
@@ -296,6 +296,13 @@ impl<F: Fn(u64, usize) + Send + Sync> Plan for Endless<F> {
         }));
         Ok(())
     }
+
+    fn substitute(&self, position: u64, _attempt: u32) -> Result<SampleRef> {
+        Ok(SampleRef {
+            cache: 0,
+            sample: position % self.samples,
+        })
+    }
 }
 
 fn reader_options(io: Io, num_workers: usize, prefetch_size: usize) -> ReaderOptions {
@@ -305,7 +312,20 @@ fn reader_options(io: Io, num_workers: usize, prefetch_size: usize) -> ReaderOpt
         verify: Verify::First,
         io,
         populate_bytes: 0,
+        on_corrupt: OnCorrupt::Raise,
     }
+}
+
+fn start(
+    plan: Arc<dyn Plan>,
+    caches: &Arc<[Arc<Cache>]>,
+    options: ReaderOptions,
+) -> Result<SampleReader> {
+    let told = Told {
+        corrupt: &Arc::default(),
+        profile: &Arc::default(),
+    };
+    SampleReader::start(plan, caches, options, told)
 }
 
 #[test]
@@ -323,9 +343,7 @@ fn a_reader_that_is_dropped_closed_or_finished_leaves_no_thread_behind() {
                     before,
                 });
                 let options = reader_options(io, 8, 1000);
-                let mut reader =
-                    SampleReader::start(Arc::clone(&plan), &caches, options, &Arc::default())
-                        .unwrap();
+                let mut reader = start(Arc::clone(&plan), &caches, options).unwrap();
                 assert!(Arc::strong_count(&caches) > 1);
                 for _ in 0..taken {
                     if reader.next_chunk(&mut || Ok(())).unwrap().is_none() {
@@ -408,13 +426,7 @@ fn a_panic_in_a_worker_is_an_error_in_its_place_and_no_hang() {
         len: 500,
         before,
     });
-    let mut reader = SampleReader::start(
-        plan,
-        &caches,
-        reader_options(Io::Mmap, 2, 4),
-        &Arc::default(),
-    )
-    .unwrap();
+    let mut reader = start(plan, &caches, reader_options(Io::Mmap, 2, 4)).unwrap();
     let (delivered, error) = returns("reading", move || {
         let mut delivered = 0;
         loop {
@@ -442,13 +454,7 @@ fn an_interrupt_ends_the_wait_and_loses_no_sample() {
         len: 9,
         before,
     });
-    let mut reader = SampleReader::start(
-        plan,
-        &caches,
-        reader_options(Io::Mmap, 1, 1),
-        &Arc::default(),
-    )
-    .unwrap();
+    let mut reader = start(plan, &caches, reader_options(Io::Mmap, 1, 1)).unwrap();
     let (mut position, mut calls) = (0, 0);
     while position < 9 {
         let waited = reader.next_chunk(&mut || {
@@ -494,7 +500,7 @@ fn samples_asked_for_and_not_handed_out_never_exceed_the_window() {
             before,
         });
         let options = reader_options(Io::Pread, workers, window);
-        let mut reader = SampleReader::start(plan, &caches, options, &Arc::default()).unwrap();
+        let mut reader = start(plan, &caches, options).unwrap();
         // Before anything is taken, the whole window is asked for.
         let first: usize = returns("filling the window", move || {
             std::iter::from_fn(|| asked.recv().ok())

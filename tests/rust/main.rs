@@ -15,6 +15,7 @@ mod compact;
 mod copy;
 mod corruption;
 mod crash;
+mod damaged;
 mod engines;
 mod generation_crash;
 mod generation_model;

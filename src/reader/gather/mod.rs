@@ -115,6 +115,11 @@ impl Gatherer {
         &mut self.laps
     }
 
+    /// Where it takes memory from.
+    pub fn pool(&self) -> &Arc<SlotPool> {
+        &self.pool
+    }
+
     /// What was written since this was last asked.
     pub fn take_filled(&mut self) -> Filled {
         std::mem::take(&mut self.filled)

@@ -1,14 +1,21 @@
 //! Power cuts and failing disks under maintenance: a cache is what it was or what it was to become, and readers of the
 //! earlier generation lose nothing.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use dataset_rt::error::Result;
 use dataset_rt::format::manifest::Manifest;
 use dataset_rt::format::names::{
     CHECKSUMS, DELETED, GENERATIONS, INDEX, MANIFEST, METADATA, SHARDS,
 };
+use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
+use dataset_rt::maintain::repair::repair;
+use dataset_rt::maintain::vacuum::vacuum;
+use dataset_rt::store::cache::read_manifest;
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 
@@ -21,6 +28,12 @@ use crate::support::naive::Sample;
 use crate::support::scenario::load;
 
 type Contents = Vec<(u64, Sample)>;
+/// How a cache is changed, and what becomes of its contents.
+type Kind = (
+    &'static str,
+    &'static Alter<'static>,
+    fn(&Contents) -> Contents,
+);
 type Forgets = (&'static str, fn(&Path) -> bool);
 
 const LAYOUT: fn() -> Layout = || Layout::none(800);
@@ -36,50 +49,56 @@ fn before(worn: bool) -> (Tree, Contents) {
     (load(folder.path()), contents)
 }
 
-/// The contents of a cache decide, and those of the generation that was the newest; generation 0 must say first that
-/// there are others.
+/// The number of the newest generation of a cache, and what it and the one before it hold, decide. Generation 0 must say
+/// first that there are others.
 fn judge(path: &Path, old: &Contents, new: &Contents, previous: u64) -> State {
-    let found = match contents(path, Wanted::Newest) {
-        Ok(found) => found,
-        Err(fault) => return State::Broken(fault),
-    };
     let next = path.join(GENERATIONS).join(format!("{:06}", previous + 1));
-    if next.exists() {
-        let root = std::fs::read(path.join(MANIFEST)).unwrap();
-        let root = Manifest::parse(path, &root).unwrap();
-        if root.format_version < 4 {
-            return State::Broken("published before old readers were warned".to_owned());
-        }
+    if next.exists() && root(path).format_version < 4 {
+        return State::Broken("published before old readers were warned".to_owned());
     }
     match contents(path, Wanted::Number(previous)) {
         Ok(kept) if kept == *old => {}
         kept => return State::Broken(format!("generation {previous} gave {kept:?}")),
     }
-    match found {
-        found if found == *old => State::Old,
-        found if found == *new => State::New,
+    match (newest(path), contents(path, Wanted::Newest)) {
+        (number, Ok(found)) if number == previous && found == *old => State::Old,
+        (number, Ok(found)) if number == previous + 1 && found == *new => State::New,
         found => State::Broken(format!("{found:?}")),
     }
+}
+
+fn root(path: &Path) -> Manifest {
+    let text = fs::read(path.join(MANIFEST)).unwrap();
+    Manifest::parse(path, &text).unwrap()
+}
+
+/// Number of the generation that a reader takes for the newest.
+fn newest(path: &Path) -> u64 {
+    read_manifest(path).unwrap().number()
 }
 
 fn appended() -> Vec<Sample> {
     samples(8, 250).split_off(5)
 }
 
-fn alter_append(vfs: Arc<dyn Vfs>, path: &Path) -> dataset_rt::error::Result<()> {
+fn alter_append(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
     append(vfs, path, LAYOUT(), &appended()).map(drop)
 }
 
-fn alter_delete(vfs: Arc<dyn Vfs>, path: &Path) -> dataset_rt::error::Result<()> {
+fn alter_compact(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
+    let options = CompactOptions {
+        min_dead_fraction: 0.0,
+        max_shard_bytes: None,
+    };
+    compact(vfs, path, options, &mut || Ok(())).map(drop)
+}
+
+fn alter_delete(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
     delete(vfs, path, vec![0, 3]).map(drop)
 }
 
-/// Every way to change a cache that writes its next generation: how, and what becomes of the contents.
-fn changes() -> [(
-    &'static str,
-    &'static Alter<'static>,
-    fn(&Contents) -> Contents,
-); 2] {
+/// Every way to write the next generation of a cache that is sound.
+fn changes() -> [Kind; 3] {
     [
         ("append", &alter_append, |old| {
             let added = (5..).zip(appended());
@@ -90,13 +109,16 @@ fn changes() -> [(
             left.retain(|(id, _)| ![0, 3].contains(id));
             left
         }),
+        ("compact", &alter_compact, Contents::clone),
     ]
 }
 
 /// Calls `body` with every change of a cache never changed before, and of one that was.
 fn each(body: &dyn Fn(&str, bool, &Changing<'_>)) {
     for worn in [false, true] {
-        for (name, alter, expected) in changes() {
+        let all = changes().into_iter();
+        // Nothing is to be compacted in a cache that lost nothing.
+        for (name, alter, expected) in all.filter(|(name, ..)| worn || *name != "compact") {
             let (tree, old) = before(worn);
             let new = expected(&old);
             let judge = |path: &Path| judge(path, &old, &new, u64::from(worn));
@@ -147,7 +169,7 @@ fn every_sync_that_a_change_might_forget_is_missed() {
     let first: [Forgets; 1] = [("the raised manifest", |path| {
         file_name(path).starts_with(".manifest.tmp-")
     })];
-    let of_append: [Forgets; 5] = [
+    let of_rows: [Forgets; 5] = [
         ("a shard", |path| path.ends_with("000000.bin")),
         ("the index", |path| path.ends_with(INDEX)),
         ("the checksums", |path| path.ends_with(CHECKSUMS)),
@@ -162,8 +184,8 @@ fn every_sync_that_a_change_might_forget_is_missed() {
             false => forgotten.extend(first),
         }
         match name {
-            "append" => forgotten.extend(of_append),
-            _ => forgotten.extend(of_delete),
+            "delete" => forgotten.extend(of_delete),
+            _ => forgotten.extend(of_rows),
         }
         let unnoticed = changing.unnoticed(&forgotten);
         assert!(unnoticed.is_empty(), "{name}, worn {worn}: {unnoticed:?}");
@@ -194,7 +216,7 @@ fn what_dead_maintainers_left_is_swept_whenever_the_power_is_cut() {
         let marked = |vfs: Arc<dyn Vfs>, path: &Path| {
             let holder = r#"{"pid":1,"host":"gone","since_unix":1}"#;
             let lock = path.with_file_name(format!(".{NAME}.lock"));
-            std::fs::write(lock, holder).unwrap();
+            fs::write(lock, holder).unwrap();
             alter(vfs, path)
         };
         let changing = Changing::new(tree.clone(), &marked, &judge);
@@ -204,4 +226,60 @@ fn what_dead_maintainers_left_is_swept_whenever_the_power_is_cut() {
         };
         assert_eq!(outcome, Ok(()), "{name}");
     }
+}
+
+#[test]
+fn a_repair_that_the_power_or_the_disk_fails_leaves_the_damage_or_what_could_be_kept() {
+    let (mut tree, old) = before(true);
+    let shard = Path::new(NAME).join(SHARDS).join("000000.bin");
+    let bytes = tree.get_mut(&shard).unwrap().as_mut().unwrap();
+    bytes[200] ^= 1;
+    let mut kept = old.clone();
+    kept.retain(|(id, _)| *id != 0);
+    let judge = |path: &Path| match (newest(path), contents(path, Wanted::Newest)) {
+        (1, Err(_)) => State::Old,
+        (2, Ok(found)) if found == kept => State::New,
+        found => State::Broken(format!("{found:?}")),
+    };
+    let alter = |vfs: Arc<dyn Vfs>, path: &Path| repair(vfs, path, &mut || Ok(())).map(drop);
+    let changing = Changing::new(tree, &alter, &judge);
+    changing.cut_power(&sound).unwrap();
+    changing.inject_faults().unwrap();
+}
+
+/// A vacuum is no step: an error may come after some files are gone, and the next one goes on from there. At any time the
+/// generations that are kept can be read.
+#[test]
+fn a_vacuum_that_the_power_or_the_disk_fails_goes_on_next_time_and_what_is_kept_is_always_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_here(folder.path(), NAME, LAYOUT(), &samples(5, 300));
+    let vfs = || Arc::new(OsVfs);
+    delete(vfs(), &path, vec![0, 3]).unwrap();
+    alter_compact(vfs(), &path).unwrap();
+    delete(vfs(), &path, vec![4]).unwrap();
+    let old = [2, 3].map(|number| contents(&path, Wanted::Number(number)).unwrap());
+    let judge = |path: &Path| {
+        let found = [2, 3].map(|number| contents(path, Wanted::Number(number)));
+        if newest(path) != 3 || found != old.clone().map(Ok) {
+            return State::Broken(format!("{found:?}"));
+        }
+        let left = [
+            INDEX,
+            CHECKSUMS,
+            METADATA,
+            "generations/000001/manifest.json",
+        ];
+        let is_gone = left.iter().all(|file| !path.join(file).exists());
+        match root(path).removed && is_gone {
+            true => State::New,
+            false => State::Old,
+        }
+    };
+    let alter = |vfs: Arc<dyn Vfs>, path: &Path| {
+        vacuum(vfs, path, Duration::ZERO, false, &mut || Ok(())).map(drop)
+    };
+    let mut changing = Changing::new(load(folder.path()), &alter, &judge);
+    changing.is_atomic = false;
+    changing.cut_power(&sound).unwrap();
+    changing.inject_faults().unwrap();
 }

@@ -6,13 +6,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_select::concat::concat_batches;
 use dataset_rt::dataset::{Dataset, RowNumbers};
 use dataset_rt::error::CacheError;
+use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
+use dataset_rt::maintain::vacuum::vacuum;
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::types::Io;
@@ -30,6 +33,8 @@ struct Twin {
     random: SplitMix,
     /// What each generation holds.
     generations: Vec<Vec<(u64, Sample)>>,
+    /// The generations that the last vacuum left; later ones are all there.
+    kept: Vec<usize>,
     /// Ids ever given.
     ids: u64,
     /// Datasets opened at some time, and the generation each is of.
@@ -40,7 +45,7 @@ struct Twin {
 type Step = fn(&mut Twin);
 
 /// Every operation and how often it comes, relative to the others.
-const STEPS: [(&str, usize, Step); 7] = [
+const STEPS: [(&str, usize, Step); 9] = [
     ("append", 3, Twin::append),
     ("delete", 3, Twin::delete),
     ("open", 3, Twin::open),
@@ -48,6 +53,8 @@ const STEPS: [(&str, usize, Step); 7] = [
     ("gather", 4, Twin::gather),
     ("metadata", 2, Twin::metadata),
     ("read an earlier generation", 2, Twin::read_earlier),
+    ("compact", 1, Twin::compact),
+    ("vacuum", 1, Twin::vacuum),
 ];
 
 impl Twin {
@@ -64,6 +71,7 @@ impl Twin {
             random,
             ids: first.len() as u64,
             generations: vec![(0..).zip(first).collect()],
+            kept: Vec::new(),
             open: Vec::new(),
             _folder: folder,
         }
@@ -194,8 +202,44 @@ impl Twin {
         assert!(rows.iter().eq(expected.iter().map(|(_, (_, cells))| cells)));
     }
 
+    fn compact(&mut self) {
+        let options = CompactOptions {
+            min_dead_fraction: [0.0, 0.2, 0.5][self.random.below(3)],
+            max_shard_bytes: [None, Some(500)][self.random.below(2)],
+        };
+        let changed = compact(Arc::new(Unsynced), &self.path, options, &mut || Ok(())).unwrap();
+        if changed.generation + 1 > self.generations.len() as u64 {
+            self.generations.push(self.newest().clone());
+        }
+        assert_eq!(changed.generation + 1, self.generations.len() as u64);
+        let found = contents(&self.path, Wanted::Newest).unwrap();
+        assert_eq!(found, *self.newest());
+    }
+
+    fn vacuum(&mut self) {
+        let grace = Duration::ZERO;
+        let vfs = Arc::new(Unsynced);
+        let vacuumed = vacuum(vfs, &self.path, grace, false, &mut || Ok(())).unwrap();
+        self.kept = vacuumed
+            .kept
+            .iter()
+            .map(|(number, _)| *number as usize)
+            .collect();
+        // Datasets open files when they first need them.
+        self.open.retain(|(number, _)| self.kept.contains(number));
+        let newest = self.generations.len() - 1;
+        assert_eq!(self.kept.last(), Some(&newest));
+        let given_up = (0..newest).find(|number| !self.kept.contains(number));
+        if let Some(number) = given_up {
+            assert!(contents(&self.path, Wanted::Number(number as u64)).is_err());
+        }
+    }
+
     fn read_earlier(&mut self) {
-        let number = self.random.below(self.generations.len());
+        let newest = self.generations.len() - 1;
+        let since = self.kept.last().map_or(0, |last| last + 1);
+        let all: Vec<usize> = self.kept.iter().copied().chain(since..=newest).collect();
+        let number = all[self.random.below(all.len())];
         let found = contents(&self.path, Wanted::Number(number as u64)).unwrap();
         assert_eq!(found, self.generations[number]);
     }

@@ -41,6 +41,8 @@ pub struct Changing<'a> {
     alter: &'a Alter<'a>,
     /// Judges the cache at a path.
     judge: &'a dyn Fn(&Path) -> State,
+    /// Whether an error means that nothing was changed.
+    pub is_atomic: bool,
     judged: Mutex<HashMap<Tree, State>>,
     /// States on which the change was tried again.
     again: Mutex<HashSet<(Vec<PathBuf>, Option<Vec<u8>>)>>,
@@ -64,6 +66,7 @@ impl<'a> Changing<'a> {
             before,
             alter,
             judge,
+            is_atomic: true,
             judged: Mutex::default(),
             again: Mutex::default(),
         }
@@ -152,6 +155,7 @@ impl<'a> Changing<'a> {
             Err(CacheError::Io {
                 action: "publish", ..
             }) if unknowable => State::New,
+            Err(CacheError::Io { .. }) if !self.is_atomic && state == State::New => State::New,
             Err(CacheError::Io { .. }) => State::Old,
             Err(error) => return Err(format!("unexpected error {error:?}")),
         };

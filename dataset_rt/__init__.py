@@ -81,17 +81,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load the package when something of it is first used: the command line answers many questions without it."""
-    if name == "adapters":
-        # Where it is not imported itself, those that the public surface needs have always been there.
-        import_module("dataset_rt.api")
-    if name in ("adapters", "errors"):
-        return import_module(f"dataset_rt.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module("dataset_rt.api"), name)
-    return found
+if not TYPE_CHECKING:  # which would take any name for one of the package then
+
+    def __getattr__(name: str) -> object:
+        """Load the package when something of it is first used: the command line answers many questions without it."""
+        if name == "adapters":
+            # Where it is not imported itself, those that the public surface needs have always been there.
+            import_module("dataset_rt.api")
+        if name in ("adapters", "errors"):
+            return import_module(f"dataset_rt.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module("dataset_rt.api"), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -104,7 +104,7 @@ def test_append_takes_what_write_takes(tmp_path, capsys):
     pl.DataFrame({"data": [b"one", b"two"], "n": [1, 2]}).write_parquet(tmp_path / "a.parquet")
     (tmp_path / "files" / "cat").mkdir(parents=True)
     (tmp_path / "files" / "cat" / "1.txt").write_text("one")
-    inputs = {"arrays": tmp_path / "a.npz", "table": tmp_path / "a.parquet", "files": tmp_path / "files"}
+    inputs = {"arrays": tmp_path / "a.npz", "table": tmp_path / "a.parquet", "folder": tmp_path / "files"}
     for name, source in inputs.items():
         path = tmp_path / name
         assert cli(capsys, "write", path, source, "--compression", "lz4").code == 0

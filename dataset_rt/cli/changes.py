@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["report_change"]
 
 
-def report_change(change: Any) -> None:
-    """Print a `CacheChange`."""
+def report_change(cache: str, change: Any) -> None:
+    """Print a `CacheChange` of a cache, with its path as it was given."""
 
     def render(console: Console) -> None:
         if not change.changed:
-            display.note(console, f"{change.path}: nothing to do, generation {change.generation} stays", style="")
+            display.note(console, f"{cache}: nothing to do, generation {change.generation} stays", style="")
             return
         display.facts(
             console,
             [
-                ("cache", change.path),
+                ("cache", cache),
                 ("generation", f"{change.generation} (before: {change.previous_generation})"),
                 ("samples", count(change.samples)),
                 ("added", count(change.added) if change.added else None),

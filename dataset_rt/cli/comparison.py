@@ -93,7 +93,7 @@ def _samples(tables: list[pl.DataFrame], checksums: list[Any] | None, limit: int
     import polars as pl
 
     ids = [table["sample_id"].to_numpy() for table in tables]
-    if np.array_equal(*ids):
+    if np.array_equal(ids[0], ids[1]):
         common, both = ids[0], tables
     else:
         common, *rows = np.intersect1d(*ids, assume_unique=True, return_indices=True)

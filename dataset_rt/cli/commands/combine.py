@@ -87,7 +87,7 @@ def append(path: str, source: str, payload: tuple[str, ...], compression: str | 
         [compression] = before["compression"]
     added = found.source if found.arrays is None else found.arrays
     change = append_cache(added, cache, metadata=found.metadata, writer_config=_config(compression, level))
-    report_change(change)
+    report_change(cache, change)
 
 
 @command

@@ -16,6 +16,8 @@ from dataset_rt.inspection.caches import caches_at
 from dataset_rt.inspection.text import count, share, size
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 __all__ = ["repair", "stats", "verify"]
@@ -46,7 +48,7 @@ def stats(path: str, generation: int | None, shards: bool) -> None:
         display.facts(
             console,
             [
-                ("cache", found.path),
+                ("cache", cache),
                 ("generation", found.generation),
                 ("samples", f"{count(found.samples)}{deleted}"),
                 ("stored", size(found.stored_bytes)),
@@ -123,7 +125,7 @@ def repair(path: str, yes: bool) -> int:
 
     document = plain(report)
     document["change"]["changed"] = report.change.changed
-    session.emit(document, lambda console: _repaired(console, report))
+    session.emit(document, lambda console: _repaired(console, path, report))
     return Exit.DIFFERENT if len(report.lost_sample_ids) or report.lost_generations else Exit.OK
 
 
@@ -147,20 +149,25 @@ def _verified(console: Console, report: Any) -> None:
         display.note(console, f"  … {count(report.finding_count - _FINDINGS, 'more finding')} (--json lists them)")
 
 
-def _repaired(console: Console, report: Any) -> None:
+def _repaired(console: Console, path: str, report: Any) -> None:
     change, lost = report.change, report.lost_sample_ids
     if not change.changed:
-        display.note(console, f"{change.path}: sound, generation {change.generation} stays", style="")
+        display.note(console, f"{path}: sound, generation {change.generation} stays", style="")
         return
     ids = ", ".join(map(str, lost[:_IDS].tolist())) + (" …" if len(lost) > _IDS else "")
     display.facts(
         console,
         [
-            ("cache", change.path),
+            ("cache", path),
             ("generation", f"{change.generation} (from generation {report.started_from})"),
             ("samples", count(change.samples)),
             ("lost samples", f"{count(len(lost))}: {ids}" if len(lost) else "none"),
             *((f"lost generation {number}", reason) for number, reason in report.lost_generations.items()),
-            *(("damaged", file) for file in report.damaged_files),
+            *(("damaged", _inside(file, change.path)) for file in report.damaged_files),
         ],
     )
+
+
+def _inside(file: Path, cache: Path) -> Path:
+    """Return the path of a file as it is seen from its cache."""
+    return file.relative_to(cache) if file.is_relative_to(cache) else file

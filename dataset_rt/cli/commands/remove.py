@@ -56,7 +56,7 @@ def delete(path: str, where: str | None, ids: str | None, dry_run: bool, yes: bo
         return
     confirm(f"delete {count(rows.height, 'sample')} of {count(len(dataset))} in {cache}?", yes=yes)
     # The same rows that were counted, whatever happened to the cache since.
-    report_change(delete_samples(cache, rows.select("sample_id")))
+    report_change(cache, delete_samples(cache, rows.select("sample_id")))
 
 
 @command
@@ -75,7 +75,7 @@ def compact(path: str, min_dead_fraction: float) -> None:
     cache = one_cache(path)
     with current().waiting("compacting"):
         change = compact_cache(cache, min_dead_fraction=min_dead_fraction)
-    report_change(change)
+    report_change(cache, change)
 
 
 @command
@@ -104,7 +104,7 @@ def vacuum(path: str, grace: timedelta, dry_run: bool, yes: bool) -> None:
         verb = "would remove" if dry_run else "removed"
         display.facts(
             console,
-            [("cache", report.path), ("kept", kept), ("given up", removed), (verb, amount)],
+            [("cache", cache), ("kept", kept), ("given up", removed), (verb, amount)],
         )
 
     session.emit(plain(report), render)

@@ -132,7 +132,7 @@ fn a_whole_cache_is_copied_byte_by_byte() {
             &samples(40, 60),
         );
         let to = copied(
-            &open(&[path.clone()], Io::Auto),
+            &open(std::slice::from_ref(&path), Io::Auto),
             root.path(),
             &format!("to{number}"),
         );
@@ -191,7 +191,10 @@ fn deleted_samples_are_not_copied_and_a_mixed_cache_compacts() {
         .map(|id| mixed[id].clone())
         .collect();
     for io in [Io::Mmap, Io::Pread] {
-        assert_eq!(deliver(&open(&[path.clone()], io)).samples, left);
+        assert_eq!(
+            deliver(&open(std::slice::from_ref(&path), io)).samples,
+            left
+        );
     }
 }
 
@@ -208,7 +211,7 @@ fn what_cannot_be_copied_leaves_nothing() {
         names
     };
     let before = names(root.path());
-    let dataset = open(&[path.clone()], Io::Auto);
+    let dataset = open(std::slice::from_ref(&path), Io::Auto);
     let none = copied(&view(&dataset, &[]), root.path(), "to");
     assert!(
         matches!(none, Err(CacheError::EmptySource { .. })),

@@ -16,11 +16,11 @@ use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::repair;
 use dataset_rt::maintain::vacuum::vacuum;
 use dataset_rt::store::cache::read_manifest;
-use dataset_rt::store::generations::Wanted;
+use dataset_rt::store::generations::{Wanted, list};
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 
 use crate::support::caches::{Layout, samples, write_here};
-use crate::support::changing::{Alter, Changing, NAME, State};
+use crate::support::changing::{Alter, Changing, Forgets, NAME, State};
 use crate::support::crash_vfs::SimDisk;
 use crate::support::disk::Tree;
 use crate::support::generations::{append, contents};
@@ -34,7 +34,6 @@ type Kind = (
     &'static Alter<'static>,
     fn(&Contents) -> Contents,
 );
-type Forgets = (&'static str, fn(&Path) -> bool);
 
 const LAYOUT: fn() -> Layout = || Layout::none(800);
 
@@ -282,4 +281,36 @@ fn a_vacuum_that_the_power_or_the_disk_fails_goes_on_next_time_and_what_is_kept_
     changing.is_atomic = false;
     changing.cut_power(&sound).unwrap();
     changing.inject_faults().unwrap();
+}
+
+#[test]
+fn a_repair_of_the_root_manifest_never_leaves_less_than_there_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_here(folder.path(), NAME, Layout::none(800), &samples(4, 100));
+    delete(Arc::new(OsVfs), &path, vec![1]).unwrap();
+    let left = contents(&path, Wanted::Newest).unwrap();
+    let mut tree = load(folder.path());
+    tree.insert(Path::new(NAME).join(MANIFEST), Some(b"{".to_vec()));
+    let judge = |path: &Path| {
+        let first = contents(path, Wanted::Number(1));
+        match (contents(path, Wanted::Newest), list(path)) {
+            (Ok(found), Ok(numbers)) if found == left && numbers == [1, 2] => State::New,
+            // The root is replaced first: then the cache opens as it was before.
+            (Ok(found), Ok(numbers)) if found == left && numbers == [1] => State::Old,
+            (Err(_), Ok(numbers)) if numbers == [1] && first.is_err() => State::Old,
+            found => State::Broken(format!("{found:?}")),
+        }
+    };
+    let judged = Changing::new(tree, &repair_or_compact, &judge).cut_power(&sound);
+    assert!(judged.is_ok(), "{judged:?}");
+}
+
+/// A repair after one that replaced no more than the root manifest finds nothing to do; a deletion of nothing new then makes
+/// no generation either, so a compaction of the deleted record does.
+fn repair_or_compact(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
+    let done = repair(Arc::clone(&vfs), path, &mut || Ok(()))?;
+    match done.changed.generation == done.changed.previous {
+        true => alter_compact(vfs, path),
+        false => Ok(()),
+    }
 }

@@ -10,7 +10,6 @@
 
 mod append;
 mod cache_crash;
-mod care_crash;
 mod compact;
 mod copy;
 mod corruption;

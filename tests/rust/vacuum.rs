@@ -9,6 +9,7 @@ use std::time::Duration;
 use dataset_rt::dataset::Dataset;
 use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{GENERATIONS, LEASES, MANIFEST};
+use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::lease::{Lease, grant, release};
 use dataset_rt::maintain::vacuum::{Vacuumed, vacuum};
@@ -173,4 +174,31 @@ fn remains_of_dead_maintainers_are_removed_by_the_next_one() {
             .any(|file| file.to_string_lossy().contains(".tmp-"))
     );
     assert!(!staged.exists());
+}
+
+#[test]
+fn a_file_that_cannot_be_removed_is_named_and_the_next_vacuum_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = fs::canonicalize(folder.path()).unwrap();
+    let path = worn(&base, 2);
+    let options = CompactOptions {
+        min_dead_fraction: 0.0,
+        max_shard_bytes: None,
+    };
+    compact(Arc::new(OsVfs), &path, options, &mut || Ok(())).unwrap();
+    delete(Arc::new(OsVfs), &path, vec![8]).unwrap();
+    // A folder in the place of a shard that nobody needs.
+    let shard = path.join("shards/000000.bin");
+    fs::remove_file(&shard).unwrap();
+    fs::create_dir(&shard).unwrap();
+    let failed = swept(&path, Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(&failed, CacheError::Io { path, .. } if *path == shard),
+        "{failed:?}"
+    );
+    assert_eq!(ids(&path, 4), [2, 3, 4, 5, 6, 7]);
+    fs::remove_dir(&shard).unwrap();
+    swept(&path, Duration::ZERO).unwrap();
+    assert!(!path.join("index.bin").exists());
+    assert_eq!(ids(&path, 4), [2, 3, 4, 5, 6, 7]);
 }

@@ -31,6 +31,11 @@ pub enum State {
     Broken(String),
 }
 
+/// The names in a tree, and the root manifest.
+type Tried = (Vec<PathBuf>, Option<Vec<u8>>);
+/// What is called by a name, and which paths that is.
+pub type Forgets = (&'static str, fn(&Path) -> bool);
+
 /// Changes the cache at a path, on a disk.
 pub type Alter<'a> = dyn Fn(Arc<dyn Vfs>, &Path) -> Result<()> + 'a;
 
@@ -45,7 +50,7 @@ pub struct Changing<'a> {
     pub is_atomic: bool,
     judged: Mutex<HashMap<Tree, State>>,
     /// States on which the change was tried again.
-    again: Mutex<HashSet<(Vec<PathBuf>, Option<Vec<u8>>)>>,
+    again: Mutex<HashSet<Tried>>,
 }
 
 /// How many states were judged.
@@ -105,7 +110,7 @@ impl<'a> Changing<'a> {
     }
 
     /// The names of forgotten syncs that no cut showed: every element of `forgotten` should be missed.
-    pub fn unnoticed(&self, forgotten: &[(&'static str, fn(&Path) -> bool)]) -> Vec<&'static str> {
+    pub fn unnoticed(&self, forgotten: &[Forgets]) -> Vec<&'static str> {
         let passes = |forgets: fn(&Path) -> bool| {
             self.cut_power(&|disk| Arc::new(Forgetful { disk, forgets }))
                 .is_ok()

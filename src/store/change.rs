@@ -1,5 +1,6 @@
 //! A change of a cache: the right to make it, the generation it starts from, and the publication of the next one.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -142,11 +143,36 @@ impl Change {
     /// As [`Staging::publish`]; [`CacheError::Locked`] if another maintainer was first where nothing can be locked.
     pub fn publish(self, staging: Staging, manifest: &Manifest) -> Result<()> {
         let text = manifest.to_bytes()?;
-        raise_root(&*self.vfs, &self.path, manifest)?;
+        raise_root(&*self.vfs, &self.path, manifest, staging.lock())?;
         match staging.publish(names::MANIFEST, &text) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.lost(error)),
         }
+    }
+
+    /// Puts a manifest in the place of that of its generation, durably and in one step.
+    ///
+    /// # Errors
+    /// [`CacheError::Io`]; the old one is still in place then, or the new one but perhaps not durably.
+    pub fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
+        replace_manifest(&*self.vfs, &self.path, manifest, self.lock.as_ref())
+    }
+
+    /// Writes a file with a name of its own and this extension into `folder`, whole or not at all, durably but for the name
+    /// of the folder itself.
+    ///
+    /// # Errors
+    /// [`CacheError::Io`].
+    pub fn write_new(&self, folder: &Path, extension: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let (vfs, name) = (&*self.vfs, unique());
+        let aside = folder.join(format!(".{LEASE_STEM}.tmp-{name}"));
+        let target = folder.join(format!("{name}{extension}"));
+        let lock = self.lock.as_ref();
+        put(vfs, (&aside, &target), bytes, lock, |vfs, aside, target| {
+            vfs.rename_noreplace(aside, target)
+        })?;
+        sync(vfs, folder)?;
+        Ok(target)
     }
 
     /// A number that is taken: somebody else changed the cache.
@@ -166,7 +192,7 @@ impl Change {
 
 /// Raises the format version of the root manifest to the first that may have later generations. Where a repair found that
 /// it cannot be trusted, it is replaced by a mark that generation 0 is gone: without one there is no cache.
-fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest) -> Result<()> {
+fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest, lock: &CacheLock) -> Result<()> {
     let folder = generations::open_folder(path)?;
     let is_repair = next
         .generation
@@ -192,60 +218,57 @@ fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest) -> Result<()> {
         Err(_) if is_repair => next.root_mark(),
         Err(fault) => return Err(fault),
     };
-    replace_manifest(vfs, path, &raised)
+    replace_manifest(vfs, path, &raised, Some(lock))
 }
 
 /// Puts a manifest in the place of that of its generation, durably and in one step.
-///
-/// # Errors
-/// [`CacheError::Io`]; the old one is still in place then, or the new one but perhaps not durably.
-pub fn replace_manifest(vfs: &dyn Vfs, path: &Path, manifest: &Manifest) -> Result<()> {
+fn replace_manifest(
+    vfs: &dyn Vfs,
+    path: &Path,
+    manifest: &Manifest,
+    lock: Option<&CacheLock>,
+) -> Result<()> {
     let target = path.join(placed(manifest.number(), names::MANIFEST));
     let aside = path.join(format!(".{MANIFEST_STEM}.tmp-{}", unique()));
     let text = manifest.to_bytes()?;
-    let written = write_whole(vfs, &aside, &text).and_then(|()| {
-        vfs.replace_file(&aside, &target)
-            .map_err(|error| CacheError::io("replace", &target, error))
-    });
-    if let Err(error) = written {
-        let _ = vfs.remove_file(&aside);
-        return Err(error);
+    put(vfs, (&aside, &target), &text, lock, |vfs, aside, target| {
+        vfs.replace_file(aside, target)
+    })?;
+    sync(vfs, path)?;
+    match target.parent().filter(|parent| *parent != path) {
+        Some(parent) => sync(vfs, parent),
+        None => Ok(()),
     }
-    let changed = [Some(path), target.parent().filter(|parent| *parent != path)];
-    for directory in changed.into_iter().flatten() {
-        vfs.sync_dir(directory)
-            .map_err(|error| CacheError::io("sync directory", directory, error))?;
-    }
-    Ok(())
 }
 
-/// Writes a file of its own name and this extension into `folder`, whole or not at all, durably but for the name of the
-/// folder itself.
-///
-/// # Errors
-/// [`CacheError::Io`].
-pub fn write_new(vfs: &dyn Vfs, folder: &Path, extension: &str, bytes: &[u8]) -> Result<PathBuf> {
-    let name = unique();
-    let aside = folder.join(format!(".{LEASE_STEM}.tmp-{name}"));
-    let target = folder.join(format!("{name}{extension}"));
-    let written = write_whole(vfs, &aside, bytes).and_then(|()| {
-        vfs.rename_noreplace(&aside, &target)
-            .map_err(|error| CacheError::io("create", &target, error))
-    });
-    if let Err(error) = written {
-        let _ = vfs.remove_file(&aside);
-        return Err(error);
-    }
-    vfs.sync_dir(folder)
-        .map_err(|error| CacheError::io("sync directory", folder, error))?;
-    Ok(target)
+/// Writes a file aside and gives it its name. If that fails and what is left cannot be removed, the lock remembers it.
+fn put(
+    vfs: &dyn Vfs,
+    (aside, target): (&Path, &Path),
+    bytes: &[u8],
+    lock: Option<&CacheLock>,
+    rename: impl FnOnce(&dyn Vfs, &Path, &Path) -> io::Result<()>,
+) -> Result<()> {
+    let fault = |action| move |error| CacheError::io(action, aside, error);
+    let write = || {
+        let mut file = vfs.create_file(aside).map_err(fault("create file"))?;
+        file.write_all(bytes).map_err(fault("write"))?;
+        file.sync().map_err(fault("sync"))?;
+        rename(vfs, aside, target).map_err(|error| CacheError::io("put in place", target, error))
+    };
+    write().inspect_err(|_| match vfs.remove_file(aside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            if let Some(lock) = lock {
+                lock.set_remains(true);
+            }
+        }
+        _ => {}
+    })
 }
 
-fn write_whole(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> Result<()> {
-    let fault = |action| move |error| CacheError::io(action, path, error);
-    let mut file = vfs.create_file(path).map_err(fault("create file"))?;
-    file.write_all(bytes).map_err(fault("write"))?;
-    file.sync().map_err(fault("sync"))
+fn sync(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
+    vfs.sync_dir(directory)
+        .map_err(|error| CacheError::io("sync directory", directory, error))
 }
 
 /// The time, in seconds since 1970.

@@ -132,8 +132,11 @@ class CachedBatch:
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """`False` for rows that only fill up the last batch (`remainder="pad"`), and for damaged samples that were left out
-        (`on_corrupt="skip"`), whose values are zeros, or empty where samples differ in shape."""
+        """`False` for rows that hold no sample.
+
+        These only fill up the last batch (`remainder="pad"`), or are damaged samples that were left out
+        (`on_corrupt="skip"`): their values are zeros, or empty where samples differ in shape.
+        """
         valid = np.arange(len(self)) < (len(self) if self._place is None else self._place[2])
         left_out = self._native.left_out()
         if left_out is not None:

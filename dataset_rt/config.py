@@ -149,8 +149,8 @@ class ReaderConfig(_Config):
     `FallBackWarning`; otherwise that is an error. Samples deleted since are there again then."""
 
     on_corrupt: Literal["raise", "skip", "substitute"] = "raise"
-    """What iteration does about a sample whose record is damaged: raise, leave it out, or deliver another in its place, which
-    depends on seed, epoch and position alone. See [damaged samples](docs/operations/damaged-samples.md)."""
+    """What iteration does about a sample whose record is damaged: raise, leave it out, or deliver another in its
+    place, which depends on seed, epoch and position alone; see `docs/operations/damaged-samples.md`."""
 
     @model_validator(mode="after")
     def _rank_exists(self) -> ReaderConfig:

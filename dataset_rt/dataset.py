@@ -385,6 +385,23 @@ class CachedDataset:
         """
         return ReaderProfile(**self._native.profile(reset))
 
+    def corrupt_samples(self) -> pl.DataFrame:
+        """Return the damaged samples that were left out or replaced in this process.
+
+        What becomes of them, `ReaderConfig(on_corrupt=)` says. Views share the list with their dataset. Other
+        processes, such as workers of a `DataLoader`, have lists of their own. Samples of `dataset[i]` and `gather` are
+        not in it: these raise.
+
+        Returns:
+            Columns `cache_id` (u64), `sample_id` (u64), `path` of the damaged file and `reason` (text): one row for
+            each sample, by cache and sample; at most 100,000.
+
+        Example:
+            >>> dataset.corrupt_samples().columns
+            ['cache_id', 'sample_id', 'path', 'reason']
+        """
+        return pl.DataFrame(self._native.corrupt_samples())
+
     def filter(self, predicate: pl.Expr) -> CachedDataset:
         """Return a view of the rows for which a Polars expression over `samples_metadata()` holds.
 

@@ -89,6 +89,7 @@ METHODS = [
     "batches",
     "gather",
     "profile",
+    "corrupt_samples",
     "filter",
     "select",
     "to_torch_iterable_dataset",
@@ -172,6 +173,7 @@ def test_defaults_are_the_documented_ones():
         "io": "auto",
         "populate_bytes": 1 << 30,
         "fall_back": False,
+        "on_corrupt": "raise",
     }
 
 
@@ -188,6 +190,7 @@ def test_defaults_are_the_documented_ones():
         (ReaderConfig, {"seed": 1, "num_workers": 1025}, "num_workers"),
         (ReaderConfig, {"seed": 1, "verify": "often"}, "verify"),
         (ReaderConfig, {"seed": 1, "io": "io_uring"}, "io"),
+        (ReaderConfig, {"seed": 1, "on_corrupt": "ignore"}, "on_corrupt"),
         (ReaderConfig, {"seed": 1, "num_worker": 3}, "num_worker"),
         (ReaderConfig, {"seed": 1, "rank": 1}, "rank"),
         (ReaderConfig, {"seed": 1, "world_size": 0}, "world_size"),

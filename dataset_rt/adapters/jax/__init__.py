@@ -42,7 +42,8 @@ def batches(
             batch over all devices. With one that gives several processes the same rows, these have equal ranks.
         remainder: What happens to positions that do not fill a global batch: `"drop"` leaves them out; `"pad"` fills up
             with the first positions of the epoch, and the arrays have one more, `valid`, which is `False` there.
-            Batches thus have one shape, for which JAX compiles once.
+            Batches thus have one shape, for which JAX compiles once. With `on_corrupt="skip"` there is a `valid` too,
+            which is `False` for damaged samples.
         epochs: Epochs to deliver; `None` never ends.
         columns: Payload fields and metadata columns to read; `None` is all of them.
         transform: Called with each `CachedBatch`; returns a tree of arrays of `batch_size` rows, which is what is

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataset_rt.dataset import CachedDataset
 
 _VALID = "valid"
-"""What the array is called that tells rows from padding."""
+"""What the array is called that tells rows from padding and from damaged samples."""
 
 
 class DeviceBatches:
@@ -49,9 +49,9 @@ class DeviceBatches:
         self._batch_size = batch_size
         self._world_size = dataset.reader_config.world_size
         self._sharding = _over_all_devices(dataset, batch_size) if sharding is None else sharding
-        self._is_padded = remainder == "pad"
+        self._has_mask = remainder == "pad" or dataset.reader_config.on_corrupt == "skip"
         if transform is None:
-            _check_columns(dataset, columns, is_padded=self._is_padded)
+            _check_columns(dataset, columns, has_mask=self._has_mask)
         self._transform = transform
         self._depth = prefetch
         self._ahead: deque[tuple[Any, str | None]] = deque()
@@ -100,7 +100,7 @@ class DeviceBatches:
 
     def _arrays(self, batch: CachedBatch) -> dict[str, Any]:
         arrays = parts(batch, None)
-        return arrays | {_VALID: batch.valid} if self._is_padded else arrays
+        return arrays | {_VALID: batch.valid} if self._has_mask else arrays
 
     def _transferred(self, batch: CachedBatch) -> Any:
         tree = self._arrays(batch) if self._transform is None else self._transform(batch)
@@ -136,7 +136,7 @@ def _over_all_devices(dataset: CachedDataset, batch_size: int) -> NamedSharding:
     return NamedSharding(Mesh(np.array(devices), ("batch",)), PartitionSpec("batch"))
 
 
-def _check_columns(dataset: CachedDataset, columns: Sequence[str] | None, *, is_padded: bool) -> None:
+def _check_columns(dataset: CachedDataset, columns: Sequence[str] | None, *, has_mask: bool) -> None:
     """Refuse what cannot be cut into shards, and a column that the mask of the padding would hide."""
     known = dataset._columns  # noqa: SLF001 (the adapter is one of us)
     chosen = known if columns is None else known.select(columns)
@@ -145,8 +145,8 @@ def _check_columns(dataset: CachedDataset, columns: Sequence[str] | None, *, is_
     if open_fields:
         hint = "give a transform that makes arrays of one shape of them, or choose others with columns="
         raise _refusal("columns", f"fields of fixed shape ({hint})", ", ".join(open_fields))
-    if is_padded and _VALID in chosen.names:
-        raise _refusal("columns", "none called 'valid' beside the mask of the padding; give a transform", _VALID)
+    if has_mask and _VALID in chosen.names:
+        raise _refusal("columns", "none called 'valid' beside the mask of that name; give a transform", _VALID)
 
 
 def _refusal(option: str, expected: str, found: str) -> ConfigError:

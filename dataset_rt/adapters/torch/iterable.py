@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from dataset_rt.adapters.torch.epochs import EpochBoard, Pass
-from dataset_rt.errors import StateMismatchError
+from dataset_rt.errors import ConfigError, StateMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -224,6 +224,8 @@ class _SampleStream(_Stream["CachedSample"]):
         self._size = 1 if place.workers == 1 else owner.batch_size
         config = owner.dataset.reader_config
         self._rank, self._world, self._seed = config.rank, config.world_size, config.seed
+        self._leaves_out = config.on_corrupt == "skip"
+        self._opened_at = 0
         if place.workers == 1:
             self._source = self._open()
 
@@ -232,6 +234,9 @@ class _SampleStream(_Stream["CachedSample"]):
             self._source = self._open()
         sample = next(self._source)
         self._received += 1
+        if self._leaves_out:
+            # The positions of samples that were left out count too.
+            self._received = self._opened_at + cast("native.SampleIterator", self._source).passed()
         if self._owner.transform is None:
             return sample
         generator = self._owner.dataset.generator(self._place.start["epoch"], self._position())
@@ -254,12 +259,21 @@ class _SampleStream(_Stream["CachedSample"]):
     def _open(self) -> native.SampleIterator:
         place = self._place
         if place.workers > 1:
+            if self._leaves_out:
+                raise ConfigError(
+                    'on_corrupt: expected "raise" or "substitute" for samples from worker processes, which share an '
+                    'order by counting them, found "skip"; batch_dataset leaves samples out of batches, which stay',
+                    option="on_corrupt",
+                    expected='"raise" or "substitute"',
+                    found="skip",
+                )
             self._size = self._agreed_size()
         whole, rest = divmod(self._received, self._size or 1)
         self._move()
         source = _native(self._owner.dataset).samples(
             self._samples.remainder, self._size or 1, place.worker + whole * place.workers, place.workers
         )
+        self._opened_at = self._received
         for _ in zip(range(rest), source, strict=False):  # at most a batch, already received
             pass
         return source

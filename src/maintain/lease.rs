@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CacheError, Result};
 use crate::format::names::{GENERATIONS, LEASES};
 use crate::limits::LEASE_BYTES_MAX;
-use crate::store::change::{Change, now_unix, write_new};
+use crate::store::change::{Change, now_unix};
 use crate::store::vfs::{Vfs, create_dirs, sync_name_of};
 
 /// A lease as it stands in its file.
@@ -39,7 +39,7 @@ pub fn grant(change: &Change, lease: &Lease) -> Result<PathBuf> {
     create_dirs(vfs, &folder)?;
     let text = serde_json::to_vec(lease)
         .map_err(|error| CacheError::internal(format!("a lease is no JSON: {error}")))?;
-    let file = write_new(vfs, &folder, ".json", &text)?;
+    let file = change.write_new(&folder, ".json", &text)?;
     sync_name_of(vfs, &folder)?;
     Ok(file)
 }

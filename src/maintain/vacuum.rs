@@ -15,7 +15,7 @@ use crate::error::{CacheError, Result};
 use crate::format::generation::{folder, placed};
 use crate::format::manifest::Manifest;
 use crate::format::names::{GENERATIONS, MANIFEST, SHARDS};
-use crate::store::change::{Change, now_unix, replace_manifest};
+use crate::store::change::{Change, now_unix};
 use crate::store::generations::{self, Wanted};
 use crate::store::vfs::Vfs;
 
@@ -99,7 +99,7 @@ pub fn vacuum(
             removed: true,
             ..(*manifest).clone()
         };
-        replace_manifest(&*vfs, path, &marked)?;
+        change.replace_manifest(&marked)?;
     }
     remove(&*vfs, &files, interrupt)?;
     for number in condemned.keys().filter(|number| **number > 0) {

@@ -104,6 +104,11 @@ impl Staging {
         })
     }
 
+    /// The lock that it is written under.
+    pub(super) fn lock(&self) -> &CacheLock {
+        &self.lock
+    }
+
     /// Creates a directory inside the cache; its parent must exist.
     pub fn create_dir(&self, relative: &str) -> Result<()> {
         let path = self.inside(relative)?;

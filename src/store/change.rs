@@ -1,6 +1,6 @@
 //! A change of a cache: the right to make it, the generation it starts from, and the publication of the next one.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -143,7 +143,7 @@ impl Change {
     /// As [`Staging::publish`]; [`CacheError::Locked`] if another maintainer was first where nothing can be locked.
     pub fn publish(self, staging: Staging, manifest: &Manifest) -> Result<()> {
         let text = manifest.to_bytes()?;
-        raise_root(&*self.vfs, &self.path, manifest, staging.lock())?;
+        raise_root(&*self.vfs, staging.lock(), &self.path, manifest)?;
         match staging.publish(names::MANIFEST, &text) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.lost(error)),
@@ -155,24 +155,34 @@ impl Change {
     /// # Errors
     /// [`CacheError::Io`]; the old one is still in place then, or the new one but perhaps not durably.
     pub fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
-        replace_manifest(&*self.vfs, &self.path, manifest, self.lock.as_ref())
+        replace_manifest(&*self.vfs, self.lock()?, &self.path, manifest)
     }
 
-    /// Writes a file with a name of its own and this extension into `folder`, whole or not at all, durably but for the name
-    /// of the folder itself.
+    /// Writes a file of its own name and this extension into `folder`, whole or not at all, durably but for the name of the
+    /// folder itself.
     ///
     /// # Errors
     /// [`CacheError::Io`].
     pub fn write_new(&self, folder: &Path, extension: &str, bytes: &[u8]) -> Result<PathBuf> {
-        let (vfs, name) = (&*self.vfs, unique());
+        let name = unique();
         let aside = folder.join(format!(".{LEASE_STEM}.tmp-{name}"));
         let target = folder.join(format!("{name}{extension}"));
-        let lock = self.lock.as_ref();
-        put(vfs, (&aside, &target), bytes, lock, |vfs, aside, target| {
-            vfs.rename_noreplace(aside, target)
+        let fault = |action, path: &Path| {
+            let path = path.to_path_buf();
+            move |error| CacheError::io(action, &path, error)
+        };
+        put(&*self.vfs, self.lock()?, &aside, bytes, &mut || {
+            let named = self.vfs.rename_noreplace(&aside, &target);
+            named.map_err(fault("create", &target))
         })?;
-        sync(vfs, folder)?;
+        let synced = self.vfs.sync_dir(folder);
+        synced.map_err(fault("sync directory", folder))?;
         Ok(target)
+    }
+
+    fn lock(&self) -> Result<&CacheLock> {
+        let lock = self.lock.as_ref();
+        lock.ok_or_else(|| CacheError::internal("a change beside the generation that it stages"))
     }
 
     /// A number that is taken: somebody else changed the cache.
@@ -192,7 +202,7 @@ impl Change {
 
 /// Raises the format version of the root manifest to the first that may have later generations. Where a repair found that
 /// it cannot be trusted, it is replaced by a mark that generation 0 is gone: without one there is no cache.
-fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest, lock: &CacheLock) -> Result<()> {
+fn raise_root(vfs: &dyn Vfs, lock: &CacheLock, path: &Path, next: &Manifest) -> Result<()> {
     let folder = generations::open_folder(path)?;
     let is_repair = next
         .generation
@@ -218,57 +228,55 @@ fn raise_root(vfs: &dyn Vfs, path: &Path, next: &Manifest, lock: &CacheLock) -> 
         Err(_) if is_repair => next.root_mark(),
         Err(fault) => return Err(fault),
     };
-    replace_manifest(vfs, path, &raised, Some(lock))
+    replace_manifest(vfs, lock, path, &raised)
 }
 
-/// Puts a manifest in the place of that of its generation, durably and in one step.
+/// As [`Change::replace_manifest`].
 fn replace_manifest(
     vfs: &dyn Vfs,
+    lock: &CacheLock,
     path: &Path,
     manifest: &Manifest,
-    lock: Option<&CacheLock>,
 ) -> Result<()> {
     let target = path.join(placed(manifest.number(), names::MANIFEST));
     let aside = path.join(format!(".{MANIFEST_STEM}.tmp-{}", unique()));
     let text = manifest.to_bytes()?;
-    put(vfs, (&aside, &target), &text, lock, |vfs, aside, target| {
-        vfs.replace_file(aside, target)
+    put(vfs, lock, &aside, &text, &mut || {
+        vfs.replace_file(&aside, &target)
+            .map_err(|error| CacheError::io("replace", &target, error))
     })?;
-    sync(vfs, path)?;
-    match target.parent().filter(|parent| *parent != path) {
-        Some(parent) => sync(vfs, parent),
-        None => Ok(()),
+    let changed = [Some(path), target.parent().filter(|parent| *parent != path)];
+    for directory in changed.into_iter().flatten() {
+        vfs.sync_dir(directory)
+            .map_err(|error| CacheError::io("sync directory", directory, error))?;
     }
+    Ok(())
 }
 
-/// Writes a file aside and gives it its name. If that fails and what is left cannot be removed, the lock remembers it.
+/// Writes a file under the name `aside` and has it put where it belongs. After an error it is gone, or the lock knows that it
+/// may not be.
 fn put(
     vfs: &dyn Vfs,
-    (aside, target): (&Path, &Path),
+    lock: &CacheLock,
+    aside: &Path,
     bytes: &[u8],
-    lock: Option<&CacheLock>,
-    rename: impl FnOnce(&dyn Vfs, &Path, &Path) -> io::Result<()>,
+    place: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let fault = |action| move |error| CacheError::io(action, aside, error);
-    let write = || {
-        let mut file = vfs.create_file(aside).map_err(fault("create file"))?;
-        file.write_all(bytes).map_err(fault("write"))?;
-        file.sync().map_err(fault("sync"))?;
-        rename(vfs, aside, target).map_err(|error| CacheError::io("put in place", target, error))
-    };
-    write().inspect_err(|_| match vfs.remove_file(aside) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            if let Some(lock) = lock {
-                lock.set_remains(true);
-            }
-        }
-        _ => {}
-    })
+    let done = write_whole(vfs, aside, bytes).and_then(|()| place());
+    if done.is_err()
+        && let Err(error) = vfs.remove_file(aside)
+        && error.kind() != ErrorKind::NotFound
+    {
+        lock.set_remains(true);
+    }
+    done
 }
 
-fn sync(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
-    vfs.sync_dir(directory)
-        .map_err(|error| CacheError::io("sync directory", directory, error))
+fn write_whole(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> Result<()> {
+    let fault = |action| move |error| CacheError::io(action, path, error);
+    let mut file = vfs.create_file(path).map_err(fault("create file"))?;
+    file.write_all(bytes).map_err(fault("write"))?;
+    file.sync().map_err(fault("sync"))
 }
 
 /// The time, in seconds since 1970.

@@ -104,7 +104,7 @@ impl Staging {
         })
     }
 
-    /// The lock it is under.
+    /// The lock that it is written under.
     pub(super) fn lock(&self) -> &CacheLock {
         &self.lock
     }

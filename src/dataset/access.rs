@@ -38,13 +38,15 @@ impl Dataset {
     /// As [`Dataset::rows`].
     pub fn order(&self, epoch: u32, start: u64, stop: Option<u64>) -> Result<(Vec<u64>, Vec<u64>)> {
         let recipe = self.recipe()?;
-        let mut columns = (Vec::new(), Vec::new());
-        for row in drawn(&recipe, epoch, start, stop)? {
-            let sample = recipe.rows.sample(&recipe.caches, row)?;
-            columns.0.push(u64::from(sample.cache));
-            columns.1.push(sample.sample);
-        }
-        Ok(columns)
+        let rows = drawn(&recipe, epoch, start, stop)?;
+        let mut samples = Vec::with_capacity(rows.len());
+        recipe
+            .rows
+            .extend_samples(&recipe.caches, rows, &mut samples)?;
+        let each = samples.into_iter();
+        Ok(each
+            .map(|sample| (u64::from(sample.cache), sample.sample))
+            .unzip())
     }
 }
 

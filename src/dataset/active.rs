@@ -61,17 +61,34 @@ impl ActiveRows {
         rows: impl IntoIterator<Item = u64>,
         samples: &mut Vec<SampleRef>,
     ) -> Result<()> {
-        let len = self.len(caches);
-        let is_identity =
-            matches!(self, Self::All) && caches.list().len() == 1 && !caches.has_deleted();
+        let [only] = &**caches.list() else {
+            for row in rows {
+                samples.push(self.sample(caches, row)?);
+            }
+            return Ok(());
+        };
+        // Looked up once: for each row it would take as long as the rest of this loop.
+        let live = only.live()?;
+        let len = only.len();
+        let chosen = match self {
+            Self::All => None,
+            Self::Chosen(rows) => Some(rows),
+        };
         for row in rows {
-            samples.push(if is_identity && row < len {
-                SampleRef {
+            let physical = match chosen {
+                None => Some(row),
+                Some(rows) => usize::try_from(row)
+                    .ok()
+                    .and_then(|row| rows.get(row))
+                    .copied(),
+            };
+            samples.push(match (physical.filter(|row| *row < len), live) {
+                (Some(sample), None) => SampleRef { cache: 0, sample },
+                (Some(position), Some(live)) => SampleRef {
                     cache: 0,
-                    sample: row,
-                }
-            } else {
-                self.sample(caches, row)?
+                    sample: live.id(position),
+                },
+                (None, _) => self.sample(caches, row)?,
             });
         }
         Ok(())

@@ -1,15 +1,31 @@
 //! The samples of a cache that are left: dense positions and the ids behind them.
 //!
-//! Deleted ids are kept as the position that the next id after each has; a coarse guide leaves a short stretch of them to
-//! search, so that the id at a position costs about the same however many are gone.
+//! Deleted ids are kept as the position that the next id after each has. Short runs of positions each know how many of
+//! these come before them and the few that lie within, so that the id at a position costs one look into memory.
+
+/// Gaps within a run that it knows itself.
+const NEAR: usize = 4;
+/// Longest run, as a power of two: offsets in it have 16 bits, of which the largest stands for none.
+const SHIFT_MAX: u32 = 15;
+/// Mark of a run with more gaps than it knows.
+const CROWDED: u64 = 1 << 63;
+
+/// A run of positions.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Number of gaps up to its first position, or [`CROWDED`].
+    before: u64,
+    /// Later gaps in it, by their offset from there.
+    near: [u16; NEAR],
+}
 
 /// Which ids of `0..ids` are left.
 #[derive(Debug)]
 pub struct LiveIds {
     /// For each deleted id in ascending order, the number of ids before it that are left.
     gaps: Box<[u64]>,
-    /// For each run of `1 << shift` positions, the number of gaps before its first one.
-    guide: Box<[usize]>,
+    /// Runs of `1 << shift` positions.
+    runs: Box<[Run]>,
     shift: u32,
     len: u64,
 }
@@ -26,21 +42,35 @@ impl LiveIds {
         }
         let len = ids - deleted.len() as u64;
         let mut shift = 0;
-        while len >> shift > deleted.len() as u64 {
+        while shift < SHIFT_MAX && len >> shift > 2 * deleted.len() as u64 {
             shift += 1;
         }
-        let mut guide = Vec::new();
+        let mut gaps = deleted.iter().copied().peekable();
         let mut before = 0;
-        for run in 0..=(len >> shift) + 1 {
-            let first = run.saturating_mul(1 << shift);
-            while deleted.get(before).is_some_and(|gap| *gap < first) {
+        let runs = (0..=len >> shift).map(|run| {
+            let first = run << shift;
+            while gaps.next_if(|gap| *gap <= first).is_some() {
                 before += 1;
             }
-            guide.push(before);
-        }
+            let mut known = Run {
+                before,
+                near: [u16::MAX; NEAR],
+            };
+            let mut near = known.near.iter_mut();
+            let end = first + (1 << shift);
+            while let Some(gap) = gaps.next_if(|gap| *gap < end) {
+                before += 1;
+                match near.next() {
+                    Some(slot) => *slot = (gap - first) as u16,
+                    None => known.before = CROWDED,
+                }
+            }
+            known
+        });
+        let runs = runs.collect();
         Some(Self {
             gaps: deleted.into(),
-            guide: guide.into(),
+            runs,
             shift,
             len,
         })
@@ -59,15 +89,15 @@ impl LiveIds {
     /// The id at a position below [`LiveIds::len`].
     #[inline]
     pub fn id(&self, position: u64) -> u64 {
-        let run = (position >> self.shift) as usize;
-        let stretch = match self.guide.get(run..run.saturating_add(2)) {
-            Some(&[start, end]) => start..end,
-            _ => 0..self.gaps.len(),
-        };
-        let start = stretch.start;
-        let gaps = self.gaps.get(stretch).unwrap_or_default();
-        let before = start + gaps.partition_point(|gap| *gap <= position);
-        position + before as u64
+        let run = self.runs.get((position >> self.shift) as usize);
+        match run {
+            Some(run) if run.before != CROWDED => {
+                let offset = (position & ((1 << self.shift) - 1)) as u16;
+                let passed = run.near.iter().map(|gap| u64::from(*gap <= offset));
+                position + run.before + passed.sum::<u64>()
+            }
+            _ => position + self.gaps.partition_point(|gap| *gap <= position) as u64,
+        }
     }
 
     /// The position of an id, or nothing if it is deleted or was never given.
@@ -109,6 +139,9 @@ mod tests {
             (1000, third),
             (1000, (100..900).collect()),
             (1000, (0..999).collect()),
+            (1000, (0..1000).filter(|id| id % 3 > 0).collect()),
+            (100_000, (0..100_000).filter(|id| id % 50_000 < 9).collect()),
+            (100_000, vec![5, 6, 7, 8, 9, 40, 41, 42, 43, 77_777]),
             (100_000, vec![7, 99_999]),
         ] {
             let live = LiveIds::new(deleted.clone(), ids).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dataset_rt::dataset::{Dataset, DatasetOptions, SavedState};
 use dataset_rt::error::{CacheError, Result};
@@ -22,6 +23,7 @@ use crate::generations::{assert_holds, open, open_with, without};
 use crate::support::caches::{Forge, Layout, copy, record, samples, write_here};
 use crate::support::naive::Cell;
 use crate::support::reading::{deliver, options};
+use crate::support::stalled_vfs::StalledVfs;
 
 fn try_compact(path: &Path, fraction: f64, shard_bytes: u64) -> Result<Changed> {
     let options = CompactOptions {
@@ -333,6 +335,26 @@ fn whoever_stops_a_compaction_leaves_nothing() {
     let before = files(root.path());
     let mut stop = || Err(CacheError::Interrupted);
     let stopped = compact(Arc::new(OsVfs), &path, CompactOptions::default(), &mut stop);
+    assert!(matches!(stopped, Err(CacheError::Interrupted)));
+    assert_eq!(files(root.path()), before);
+    // While the disk is busy, too.
+    let stalled = StalledVfs::default();
+    let goes_on = Arc::clone(&stalled.goes_on);
+    let mut asked = 0;
+    let mut stop = || {
+        asked += 1;
+        if asked < 3 {
+            return Ok(());
+        }
+        goes_on.store(true, Ordering::Release);
+        Err(CacheError::Interrupted)
+    };
+    let stopped = compact(
+        Arc::new(stalled),
+        &path,
+        CompactOptions::default(),
+        &mut stop,
+    );
     assert!(matches!(stopped, Err(CacheError::Interrupted)));
     assert_eq!(files(root.path()), before);
     for fraction in [-0.1, 1.1, f64::NAN] {

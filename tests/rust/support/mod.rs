@@ -10,4 +10,5 @@ pub mod generations;
 pub mod naive;
 pub mod reading;
 pub mod scenario;
+pub mod stalled_vfs;
 pub mod unsynced;

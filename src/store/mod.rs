@@ -17,6 +17,7 @@ pub mod populate;
 pub mod prefetch;
 pub mod publish;
 pub mod slot;
+pub mod stride;
 pub mod sweep;
 mod table;
 pub mod validate;

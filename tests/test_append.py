@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
 import signal
-import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,33 @@ import pytest
 
 from dataset_rt import (
     CachedDataset,
-    CacheInput,
     ShardCompression,
     WriterProfilerConfig,
     append_cache,
     delete_samples,
     write_arrays,
-    write_cache,
 )
 from dataset_rt.errors import (
     AppendMismatchError,
-    CacheIOError,
     CacheLockedError,
     CacheNotFoundError,
     ConfigError,
     SampleError,
 )
-from tests.support import Source, finish, hear, manifest, numbered, open_in_order, pairs, read, reader, start, write, writer
+from tests.support import (
+    Source,
+    finish,
+    hear,
+    manifest,
+    numbered,
+    open_in_order,
+    pairs,
+    read,
+    reader,
+    start,
+    write,
+    writer,
+)
 
 CONFIG = writer()
 
@@ -105,8 +113,20 @@ def test_ids_of_deleted_samples_are_not_given_again(cache):
     "source",
     [
         Source(items=numbered(3, 20)),
-        Table(pl.DataFrame({"data": [p for p, _ in numbered(3, 20)], **pl.DataFrame([m for _, m in numbered(3, 20)]).to_dict()})),
-        Table(pa.table({"data": [p for p, _ in numbered(3, 20)], "n": [20, 21, 22], "name": [f"sample {n}" for n in (20, 21, 22)]})),
+        Table(
+            pl.DataFrame(
+                {"data": [p for p, _ in numbered(3, 20)], **pl.DataFrame([m for _, m in numbered(3, 20)]).to_dict()}
+            )
+        ),
+        Table(
+            pa.table(
+                {
+                    "data": [p for p, _ in numbered(3, 20)],
+                    "n": [20, 21, 22],
+                    "name": [f"sample {n}" for n in (20, 21, 22)],
+                }
+            )
+        ),
     ],
     ids=["samples", "frame", "arrow"],
 )
@@ -163,12 +183,32 @@ def test_nothing_appended_changes_nothing(cache, unchanged):
 @pytest.mark.parametrize(
     ("source", "kind", "facts", "text"),
     [
-        (Source(items=[*numbered(1), (b"x", {"n": "1", "name": ""})]), SampleError, {"row": 1, "column": "n"}, "expected int"),
-        (Source(items=[(b"x", {"n": 1})]), SampleError, {"row": 0}, "`name` is missing; what is appended needs the metadata"),
+        (
+            Source(items=[*numbered(1), (b"x", {"n": "1", "name": ""})]),
+            SampleError,
+            {"row": 1, "column": "n"},
+            "expected int",
+        ),
+        (
+            Source(items=[(b"x", {"n": 1})]),
+            SampleError,
+            {"row": 0},
+            "`name` is missing; what is appended needs the metadata",
+        ),
         (Source(items=[({"x": 1}, {"n": 1, "name": ""})]), SampleError, {"row": 0}, "`x` where the cache"),
         (Source(items=[(b"x", {"n": 1, "name": "", "o": 0})]), SampleError, {"row": 0}, "`o` is unexpected"),
-        (Source(schema={"n": int}), AppendMismatchError, {"column": "name", "expected": "string", "found": "no column"}, "the cache"),
-        (Source(schema={"n": float, "name": str}), AppendMismatchError, {"column": "n", "found": "float"}, "declares float"),
+        (
+            Source(schema={"n": int}),
+            AppendMismatchError,
+            {"column": "name", "expected": "string", "found": "no column"},
+            "the cache",
+        ),
+        (
+            Source(schema={"n": float, "name": str}),
+            AppendMismatchError,
+            {"column": "n", "found": "float"},
+            "declares float",
+        ),
         (
             Declared(payload_schema={"x": ("int8", (2,))}),
             AppendMismatchError,
@@ -176,7 +216,12 @@ def test_nothing_appended_changes_nothing(cache, unchanged):
             "`x`",
         ),
         (Table(pl.DataFrame({"x": [[1]], "n": [1], "name": [""]})), SampleError, {"row": 0}, "plain bytes"),
-        (Table(pl.DataFrame({"data": [b""], "n": [1.5], "name": [""]})), SampleError, {"row": 0, "column": "n"}, "expected int"),
+        (
+            Table(pl.DataFrame({"data": [b""], "n": [1.5], "name": [""]})),
+            SampleError,
+            {"row": 0, "column": "n"},
+            "expected int",
+        ),
         ({"x": np.zeros((2, 3))}, SampleError, {"row": 0}, "plain bytes"),
         ({"data": [b"x"]}, SampleError, {"row": 0}, "`n` is missing"),
         ({"data": np.array([object()])}, ConfigError, {"option": "arrays"}, "object dtype"),
@@ -214,7 +259,9 @@ def test_payload_fields_must_be_those_of_the_cache(tmp_path, unchanged, source, 
 
 def test_a_source_may_declare_what_the_cache_has(tmp_path):
     cache = write(tmp_path, [({"x": np.zeros(2, np.int8)}, {"n": 1})])
-    source = Declared(items=[({"x": [1, 2]}, {"n": None})], schema={"n": int | None}, payload_schema={"x": ("int8", (2,))})
+    source = Declared(
+        items=[({"x": [1, 2]}, {"n": None})], schema={"n": int | None}, payload_schema={"x": ("int8", (2,))}
+    )
     assert append_cache(source, cache, writer_config=CONFIG).samples == 2
     strict = replace(source, schema={"n": int})
     with pytest.raises(SampleError, match="expected int, found null"):

@@ -13,6 +13,7 @@ use dataset_rt::format::names::{
 };
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
+use dataset_rt::maintain::repair::repair;
 use dataset_rt::maintain::vacuum::vacuum;
 use dataset_rt::store::cache::read_manifest;
 use dataset_rt::store::generations::{Wanted, list};

@@ -10,6 +10,7 @@
 
 mod append;
 mod cache_crash;
+mod care_crash;
 mod compact;
 mod copy;
 mod corruption;

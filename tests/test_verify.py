@@ -159,8 +159,8 @@ def test_ctrl_c_ends_a_check(tmp_path):
         import signal, sys
         from dataset_rt import verify_cache
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("ready")
         try:
+            print("ready")
             while True:
                 verify_cache(sys.argv[1])
         except KeyboardInterrupt:

@@ -318,4 +318,44 @@ mod tests {
             }
         });
     }
+
+    #[test]
+    fn substitutes_are_pinned_and_the_same_in_every_mode() {
+        for mode in MODES {
+            let order = Order::new(mode, 1000, None, 7 << 32 | 5, None).unwrap();
+            let epoch = order.epoch(3).unwrap();
+            let found = [(0, 0), (0, 1), (1, 0), (999, 0), (999, 127)]
+                .map(|(position, attempt)| epoch.substitute(position, attempt).unwrap());
+            assert_eq!(found, [275, 348, 433, 595, 397]);
+        }
+        let empty = Order::new(Mode::Physical, 0, None, 0, None).unwrap();
+        assert!(empty.epoch(0).unwrap().substitute(0, 0).is_err());
+    }
+
+    #[test]
+    fn substitutes_favour_no_row_and_follow_no_other_draw() {
+        let order = Order::new(Mode::WithReplacement, 50, None, 3, Some(20_000)).unwrap();
+        let epoch = order.epoch(1).unwrap();
+        let drawn = |attempt| -> Vec<u64> {
+            let rows = (0..20_000).map(|position| epoch.substitute(position, attempt).unwrap());
+            rows.collect()
+        };
+        let (first, second, planned) = (drawn(0), drawn(1), rows_of(&order, 1));
+        // 400 each, with a deviation of 20.
+        for rows in [&first, &second] {
+            assert!(
+                counts(rows, 50)
+                    .iter()
+                    .all(|count| (300..500).contains(count))
+            );
+        }
+        for (one, other) in [(&first, &second), (&first, &planned), (&second, &planned)] {
+            let equal = one
+                .iter()
+                .zip(other)
+                .filter(|(one, other)| one == other)
+                .count();
+            assert!((300..500).contains(&equal), "{equal}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ from dataset_rt.adapters import jax as adapter
 from dataset_rt.batch import RaggedParts
 from tests.batch_support import dense_cache, fields, plain_order, typed_cache
 from tests.order_support import opened, order, payload, written
-from tests.support import write
+from tests.support import flip, write
 
 ROWS = [7, 0, 3, 3, -1]
 TYPES = ["bool", "int8", "uint16", "int32", "uint32", "float16", "float32", "complex64", "bfloat16"]
@@ -201,6 +201,19 @@ def test_a_short_step_is_dropped_or_padded_with_a_mask(dense_path):
     assert numbers[:50] == samples(dataset, 0)
     assert numbers[50:] == numbers[:6]
     assert {arrays["x"].shape for arrays in padded} == {(8, 256)}
+
+
+@pytest.mark.filterwarnings("ignore::dataset_rt.errors.CorruptSampleWarning")
+def test_damaged_samples_that_are_left_out_are_zeros_under_a_mask(tmp_path):
+    path = dense_cache(tmp_path, 24)
+    flip(path / "shards" / "000000.bin", -1)
+    config = {"shuffle": False, "on_corrupt": "skip"}
+    delivered = list(adapter.batches(opened(path, **config), 8))
+    assert [bool(is_valid) for arrays in delivered for is_valid in arrays["valid"]] == [True] * 23 + [False]
+    assert [int(row[0]) for arrays in delivered for row in arrays["x"]] == [*range(23), 0]
+    substituted = list(adapter.batches(opened(path, shuffle=False, on_corrupt="substitute"), 8))
+    assert [n for arrays in substituted for n in rows_of(arrays)][:23] == list(range(23))
+    assert "valid" not in substituted[0]
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])

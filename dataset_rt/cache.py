@@ -50,18 +50,19 @@ def append_cache(
 ) -> CacheChange:
     """Append samples to a cache.
 
-    The samples get the ids that follow the highest ever given; all others keep theirs. A new generation appears whole or
-    not at all, and success is reported only once it is durable. Datasets that are open keep what they opened. What is
-    written is the new samples, and the index (24 bytes) and checksums (4 bytes) of all ids; no record is copied.
+    The samples get the ids that follow the highest ever given; all others keep theirs. A new generation appears whole
+    or not at all, and success is reported only once it is durable. Datasets that are open keep what they opened. What
+    is written is the new samples, and the index (24 bytes) and checksums (4 bytes) of all ids; no record is copied.
 
     Args:
-        source_or_arrays: A source as `write_cache` takes it, whose name and version are not used; or arrays by field name as
-            `write_arrays` takes them. They must have the metadata columns and payload fields of the cache. A metadata column
-            without nulls may get some.
+        source_or_arrays: A source as `write_cache` takes it, whose name and version are not used; or arrays by field
+            name as `write_arrays` takes them. They must have the metadata columns and payload fields of the cache. A
+            metadata column without nulls may get some.
         path: The cache directory.
         metadata: With arrays, a frame with a row for every sample.
-        writer_config: How the new shards are written; they may be compressed in another way than the others. A dictionary
-            of the cache is used, and cannot be added or replaced: `dictionary_bytes` must be 0, or at least its length.
+        writer_config: How the new shards are written; they may be compressed in another way than the others. The
+            dictionary of the cache is used, if it has one, and none can be added: `dictionary_bytes` must be 0, or at
+            least its length.
 
     Returns:
         What was done; `added` counts the samples. Without any, nothing is changed.
@@ -73,7 +74,8 @@ def append_cache(
         ConfigError: Arrays that cannot be stored, or a dictionary that the cache does not have.
         CacheLockedError: Another process writes or changes the cache.
         CorruptCacheError: The index or the checksums of the cache are damaged; nothing is changed.
-        CacheIOError: A file cannot be written; nothing is changed, unless the message says that a generation is in place.
+        CacheIOError: A file cannot be written; nothing is changed, unless the message says that the generation is in
+            place.
         TypeError: The source is none, or `metadata` was given with one.
         Exception: What the source raises is raised as it is. Nothing is changed.
 

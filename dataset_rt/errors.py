@@ -22,9 +22,9 @@ __all__ = [
     "CacheNotFoundError",
     "ConfigError",
     "ConsumerStarvedWarning",
-    "CorruptSampleWarning",
     "CorruptCacheError",
     "CorruptRecordError",
+    "CorruptSampleWarning",
     "DamagedGenerationError",
     "DatasetRTError",
     "DuplicateCacheError",
@@ -214,8 +214,8 @@ class SampleError(DatasetRTError, ValueError):
 class AppendMismatchError(DatasetRTError, ValueError):
     """A source declares other columns or fields than the cache at `path` has, to which it was to be appended.
 
-    `subject` tells what `column` is, a metadata column or a payload field; `expected` is what the cache has, `found` what
-    the source declares.
+    `subject` tells what `column` is, a metadata column or a payload field; `expected` is what the cache has, `found`
+    what the source declares.
     """
 
     path: Path

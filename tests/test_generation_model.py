@@ -104,7 +104,9 @@ class Twin:
 
     def open(self) -> None:
         number = self.random.choice([*self.kept, self.newest])
-        config = reader(shuffle=False, io=self.random.choice(["mmap", "pread"]), validate_cache=self.random.random() < 0.3)
+        config = reader(
+            shuffle=False, io=self.random.choice(["mmap", "pread"]), validate_cache=self.random.random() < 0.3
+        )
         dataset = CachedDataset([self.path], reader_config=config, generations=[number])
         assert dataset.generations == [number]
         self.opened = [*self.opened[-3:], (number, dataset)]
@@ -144,7 +146,9 @@ def _frame(samples: list[Sample]) -> pl.DataFrame:
     return pl.DataFrame([metadata for _, metadata in samples], schema=schema)
 
 
-STEP_NAMES = ["append"] * 3 + ["delete"] * 3 + ["open"] * 4 + ["iterate", "gather", "metadata"] * 2 + ["compact", "vacuum"]
+STEP_NAMES = (
+    ["append"] * 3 + ["delete"] * 3 + ["open"] * 4 + ["iterate", "gather", "metadata"] * 2 + ["compact", "vacuum"]
+)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -60,9 +60,9 @@ def append_cache(
             metadata column without nulls may get some.
         path: The cache directory.
         metadata: With arrays, a frame with a row for every sample.
-        writer_config: How the new shards are written; they may be compressed in another way than the others. A
-            dictionary of the cache is used, and cannot be added or replaced: `dictionary_bytes` must be 0, or at least
-            its length.
+        writer_config: How the new shards are written; they may be compressed in another way than the others. The
+            dictionary of the cache is used, if it has one, and none can be added: `dictionary_bytes` must be 0, or at
+            least its length.
 
     Returns:
         What was done; `added` counts the samples. Without any, nothing is changed.
@@ -74,7 +74,7 @@ def append_cache(
         ConfigError: Arrays that cannot be stored, or a dictionary that the cache does not have.
         CacheLockedError: Another process writes or changes the cache.
         CorruptCacheError: The index or the checksums of the cache are damaged; nothing is changed.
-        CacheIOError: A file cannot be written; nothing is changed, unless the message says that a generation is in
+        CacheIOError: A file cannot be written; nothing is changed, unless the message says that the generation is in
             place.
         TypeError: The source is none, or `metadata` was given with one.
         Exception: What the source raises is raised as it is. Nothing is changed.

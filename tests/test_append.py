@@ -71,6 +71,14 @@ class Declared(Source):
     payload_schema: Any = None
 
 
+ADDED = {
+    "data": [payload for payload, _ in numbered(3, 20)],
+    "n": [20, 21, 22],
+    "name": ["sample 20", "sample 21", "sample 22"],
+}
+"""Columns of three samples more than the cache has."""
+
+
 class Table:
     """A source of one table."""
 
@@ -113,20 +121,8 @@ def test_ids_of_deleted_samples_are_not_given_again(cache):
     "source",
     [
         Source(items=numbered(3, 20)),
-        Table(
-            pl.DataFrame(
-                {"data": [p for p, _ in numbered(3, 20)], **pl.DataFrame([m for _, m in numbered(3, 20)]).to_dict()}
-            )
-        ),
-        Table(
-            pa.table(
-                {
-                    "data": [p for p, _ in numbered(3, 20)],
-                    "n": [20, 21, 22],
-                    "name": [f"sample {n}" for n in (20, 21, 22)],
-                }
-            )
-        ),
+        Table(pl.DataFrame(ADDED)),
+        Table(pa.table(ADDED)),
     ],
     ids=["samples", "frame", "arrow"],
 )
@@ -180,48 +176,36 @@ def test_nothing_appended_changes_nothing(cache, unchanged):
     assert not append_cache({"data": []}, cache, writer_config=CONFIG).changed
 
 
+METADATA = {"n": 1, "name": ""}
+
+
+def one(data: Any, metadata: Any) -> Source:
+    """Return a source of one sample."""
+    return Source(items=[(data, metadata)])
+
+
 @pytest.mark.parametrize(
     ("source", "kind", "facts", "text"),
     [
         (
-            Source(items=[*numbered(1), (b"x", {"n": "1", "name": ""})]),
+            Source(items=[*numbered(1), (b"", METADATA | {"n": "1"})]),
             SampleError,
             {"row": 1, "column": "n"},
-            "expected int",
+            "int or null",
         ),
+        (one(b"", {"n": 1}), SampleError, {"row": 0}, "`name` is missing; what is appended needs the metadata"),
+        (one({"x": 1}, METADATA), SampleError, {"row": 0}, "`x` where the cache"),
+        (one(b"", METADATA | {"o": 0}), SampleError, {"row": 0}, "`o` is unexpected"),
+        (Source(schema={"n": int}), AppendMismatchError, {"column": "name", "found": "no column"}, "is string in the"),
+        (Source(schema={"n": float, "name": str}), AppendMismatchError, {"column": "n"}, "declares float"),
         (
-            Source(items=[(b"x", {"n": 1})]),
-            SampleError,
-            {"row": 0},
-            "`name` is missing; what is appended needs the metadata",
-        ),
-        (Source(items=[({"x": 1}, {"n": 1, "name": ""})]), SampleError, {"row": 0}, "`x` where the cache"),
-        (Source(items=[(b"x", {"n": 1, "name": "", "o": 0})]), SampleError, {"row": 0}, "`o` is unexpected"),
-        (
-            Source(schema={"n": int}),
+            Declared(payload_schema={"x": ("int8", ())}),
             AppendMismatchError,
-            {"column": "name", "expected": "string", "found": "no column"},
-            "the cache",
-        ),
-        (
-            Source(schema={"n": float, "name": str}),
-            AppendMismatchError,
-            {"column": "n", "found": "float"},
-            "declares float",
-        ),
-        (
-            Declared(payload_schema={"x": ("int8", (2,))}),
-            AppendMismatchError,
-            {"subject": "payload field", "column": "x", "expected": "plain bytes"},
-            "`x`",
+            {"subject": "payload field"},
+            "plain bytes",
         ),
         (Table(pl.DataFrame({"x": [[1]], "n": [1], "name": [""]})), SampleError, {"row": 0}, "plain bytes"),
-        (
-            Table(pl.DataFrame({"data": [b""], "n": [1.5], "name": [""]})),
-            SampleError,
-            {"row": 0, "column": "n"},
-            "expected int",
-        ),
+        (Table(pl.DataFrame({"data": [b""], "n": [1.5], "name": [""]})), SampleError, {"column": "n"}, "expected int"),
         ({"x": np.zeros((2, 3))}, SampleError, {"row": 0}, "plain bytes"),
         ({"data": [b"x"]}, SampleError, {"row": 0}, "`n` is missing"),
         ({"data": np.array([object()])}, ConfigError, {"option": "arrays"}, "object dtype"),
@@ -259,9 +243,8 @@ def test_payload_fields_must_be_those_of_the_cache(tmp_path, unchanged, source, 
 
 def test_a_source_may_declare_what_the_cache_has(tmp_path):
     cache = write(tmp_path, [({"x": np.zeros(2, np.int8)}, {"n": 1})])
-    source = Declared(
-        items=[({"x": [1, 2]}, {"n": None})], schema={"n": int | None}, payload_schema={"x": ("int8", (2,))}
-    )
+    items, fields = [({"x": [1, 2]}, {"n": None})], {"x": ("int8", (2,))}
+    source = Declared(items=items, schema={"n": int | None}, payload_schema=fields)
     assert append_cache(source, cache, writer_config=CONFIG).samples == 2
     strict = replace(source, schema={"n": int})
     with pytest.raises(SampleError, match="expected int, found null"):

@@ -31,8 +31,8 @@ pub enum State {
     Broken(String),
 }
 
-/// The names in a tree, and the root manifest.
-type Tried = (Vec<PathBuf>, Option<Vec<u8>>);
+/// The names in a tree, the root manifest, and whether the lock said that somebody died.
+type Tried = (Vec<PathBuf>, Option<Vec<u8>>, bool);
 /// What is called by a name, and which paths that is.
 pub type Forgets = (&'static str, fn(&Path) -> bool);
 
@@ -83,6 +83,14 @@ impl<'a> Changing<'a> {
         &self,
         mount: &dyn Fn(SimDisk) -> Arc<dyn Vfs>,
     ) -> std::result::Result<Judged, String> {
+        self.cut(mount, true)
+    }
+
+    fn cut(
+        &self,
+        mount: &dyn Fn(SimDisk) -> Arc<dyn Vfs>,
+        is_changed_again: bool,
+    ) -> std::result::Result<Judged, String> {
         let (root, disk) = self.mounted(&self.before, None);
         (self.alter)(mount(disk.clone()), &root.path().join(NAME))
             .map_err(|error| error.to_string())?;
@@ -103,7 +111,11 @@ impl<'a> Changing<'a> {
                     State::Old => judged.old += 1,
                     State::New => judged.new += 1,
                 }
-                self.change_again(tree, true).map_err(|fault| context(&fault))
+                if !is_changed_again {
+                    return Ok(());
+                }
+                self.change_again(tree, true)
+                    .map_err(|fault| context(&fault))
             })?;
         }
         Ok(judged)
@@ -112,8 +124,8 @@ impl<'a> Changing<'a> {
     /// The names of forgotten syncs that no cut showed: every element of `forgotten` should be missed.
     pub fn unnoticed(&self, forgotten: &[Forgets]) -> Vec<&'static str> {
         let passes = |forgets: fn(&Path) -> bool| {
-            self.cut_power(&|disk| Arc::new(Forgetful { disk, forgets }))
-                .is_ok()
+            let mount = |disk| -> Arc<dyn Vfs> { Arc::new(Forgetful { disk, forgets }) };
+            self.cut(&mount, false).is_ok()
         };
         let unnoticed = forgotten.iter().filter(|(_, forgets)| passes(*forgets));
         unnoticed.map(|(what, _)| *what).collect()
@@ -189,7 +201,7 @@ impl<'a> Changing<'a> {
         let manifest = tree.get(&Path::new(NAME).join(MANIFEST)).cloned().flatten();
         let names = tree.keys().cloned().collect();
         // No maintainer reads what another staged: names, and how far the root is, decide what it does.
-        if marked && !self.again.lock().unwrap().insert((names, manifest)) {
+        if !self.again.lock().unwrap().insert((names, manifest, marked)) {
             return Ok(());
         }
         let (root, disk) = self.mounted(tree, None);

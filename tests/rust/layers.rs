@@ -124,7 +124,10 @@ fn threads_and_locks_come_from_sync_only() {
     rust_files(&root, &mut files);
     let mut checked = 0;
     // Known offenders, to be put right; nothing may be added.
-    for file in files.iter().filter(|file| !file.ends_with("sync.rs")) {
+    for file in files
+        .iter()
+        .filter(|file| !file.starts_with(root.join("sync")))
+    {
         let text = fs::read_to_string(file).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         for line in code
@@ -147,7 +150,8 @@ fn threads_and_locks_come_from_sync_only() {
 
 #[test]
 fn only_the_python_layer_names_pyo3_and_only_islands_are_unsafe() {
-    const ISLANDS: [&str; 8] = [
+    const ISLANDS: [&str; 9] = [
+        "sync/crew.rs",
         "sampling/avx2.rs",
         "sampling/chunks.rs",
         "store/map.rs",

@@ -1,5 +1,7 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
+mod crew;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 pub use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -11,6 +13,7 @@ pub use crossbeam_channel::{
     Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
 };
 
+pub use self::crew::Crew;
 use crate::error::{CacheError, Result};
 
 /// Starts a named thread.
@@ -118,103 +121,6 @@ pub fn try_map_watched<T: Sync, R: Send>(
     });
     watched?;
     shared.results()
-}
-
-/// Threads that wait for work which is too short to start threads for. The first work starts them; dropped, the crew ends
-/// them and waits for that.
-pub struct Crew {
-    threads: usize,
-    /// The process that the threads live in.
-    process: u32,
-    members: OnceLock<Option<Members>>,
-}
-
-struct Members {
-    pool: rayon_core::ThreadPool,
-    handles: Vec<JoinHandle<()>>,
-}
-
-impl Crew {
-    /// A crew of `threads`, the one that brings the work included.
-    pub fn new(threads: usize) -> Self {
-        Self {
-            threads,
-            process: std::process::id(),
-            members: OnceLock::new(),
-        }
-    }
-
-    /// As [`try_map_on_threads`], on the threads of the crew.
-    ///
-    /// # Errors
-    /// The failure of the first item, in item order, that failed.
-    pub fn try_map<T: Sync, R: Send>(
-        &self,
-        items: &[T],
-        work: impl Fn(&T) -> Result<R> + Sync,
-    ) -> Result<Vec<R>> {
-        let shared = Shared::new(items);
-        let others = self.threads.saturating_sub(1);
-        match self.members.get_or_init(|| Members::start(others)) {
-            None => shared.run(&work),
-            Some(members) => members.pool.in_place_scope(|scope| {
-                for _ in 1..self.threads.min(items.len()) {
-                    scope.spawn(|_| shared.run(&work));
-                }
-                shared.run(&work);
-            }),
-        }
-        shared.results()
-    }
-
-    /// Threads of the crew, the one that brings the work included.
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
-}
-
-impl Members {
-    /// `None` where no thread is wanted, or the system has none left.
-    fn start(count: usize) -> Option<Self> {
-        if count == 0 {
-            return None;
-        }
-        let mut handles = Vec::new();
-        let pool = rayon_core::ThreadPoolBuilder::new()
-            .num_threads(count)
-            .spawn_handler(|member| {
-                let name = format!("dataset_rt-crew-{}", member.index());
-                handles.push(Builder::new().name(name).spawn(|| member.run())?);
-                Ok(())
-            })
-            .build()
-            .ok()?;
-        Some(Self { pool, handles })
-    }
-}
-
-impl Drop for Crew {
-    fn drop(&mut self) {
-        let Some(Members { pool, handles }) = self.members.take().flatten() else {
-            return;
-        };
-        if self.process != std::process::id() {
-            // A forked child has neither the threads nor their locks to itself.
-            std::mem::forget((pool, handles));
-            return;
-        }
-        drop(pool);
-        for handle in handles {
-            // Work that panicked has told so where it was brought.
-            let _ = handle.join();
-        }
-    }
-}
-
-impl std::fmt::Debug for Crew {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Crew({} threads)", self.threads)
-    }
 }
 
 /// Items that several threads take in turns, and what became of them.

@@ -51,7 +51,7 @@ use crate::error::Result;
 use crate::format::payload::PayloadSchema;
 use crate::format::schema::Schema;
 use crate::store::generations::Wanted;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, process_id};
 use crate::types::Io;
 
 /// Open caches and the state of their sampling. Shared by threads; an iterator keeps the recipe it started with.
@@ -105,7 +105,7 @@ impl Dataset {
         weights: Weights,
         options: DatasetOptions,
     ) -> Self {
-        let process = std::process::id();
+        let process = process_id();
         let recipe = Arc::new(Recipe::new(caches, rows, weights, options.order));
         let state = State {
             process,

@@ -9,7 +9,7 @@ use super::state::Cursor;
 use super::stream::{BatchStream, SampleStream};
 use crate::error::{CacheError, Result};
 use crate::reader::Profile;
-use crate::sync::{Mutex, MutexGuard, TryLockError, lock, yield_now};
+use crate::sync::{Mutex, MutexGuard, TryLockError, lock, process_id, yield_now};
 
 /// What the threads that share a dataset change.
 pub(super) struct State {
@@ -36,7 +36,7 @@ pub enum Latest {
 impl Dataset {
     /// The state, with caches that this process may use.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, State>> {
-        let process = std::process::id();
+        let process = process_id();
         if process == self.process {
             return Ok(lock(&self.state));
         }

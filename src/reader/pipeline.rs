@@ -15,7 +15,7 @@ use super::laps::Laps;
 use super::processor::Window;
 use super::profile::{Profile, Stage};
 use crate::error::{CacheError, Result};
-use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, spawn};
+use crate::sync::{JoinHandle, Receiver, RecvTimeoutError, Sender, bounded, process_id, spawn};
 use crate::types::SampleRef;
 
 /// How often a waiting consumer looks for an interrupt.
@@ -134,7 +134,7 @@ impl<T: Default + Send + 'static> Pipeline<T> {
             reorder: VecDeque::new(),
             recycled: Vec::new(),
             stop,
-            process: std::process::id(),
+            process: process_id(),
         })
     }
 
@@ -222,7 +222,7 @@ impl<T> Pipeline<T> {
         else {
             return;
         };
-        if self.process != std::process::id() {
+        if self.process != process_id() {
             std::mem::forget((tasks, answers, workers));
             return;
         }

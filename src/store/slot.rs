@@ -11,7 +11,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 use crate::error::{CacheError, Result};
 use crate::limits::SLOT_BYTES_KEPT_MAX;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, process_id};
 
 /// Alignment of large blocks, in bytes: the size of a huge page.
 const HUGE: usize = 2 << 20;
@@ -49,7 +49,7 @@ impl SlotPool {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             free: Mutex::default(),
-            process: std::process::id(),
+            process: process_id(),
         })
     }
 
@@ -108,7 +108,7 @@ impl SlotPool {
 
     /// Whether this is a forked child, in which another thread of the parent may hold the lock for ever.
     fn is_foreign(&self) -> bool {
-        self.process != std::process::id()
+        self.process != process_id()
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::{Thread, current, park};
 use std::time::{Duration, Instant};
 
-use super::{JoinHandle, Mutex, OnceLock, Shared, lock, spawn};
+use super::{JoinHandle, Mutex, OnceLock, Shared, lock, process_id, spawn};
 use crate::error::Result;
 
 /// How long a thread looks out before it sleeps: about what waking one takes, twice.
@@ -78,7 +78,7 @@ impl Crew {
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
-            process: std::process::id(),
+            process: process_id(),
             members: OnceLock::new(),
         }
     }
@@ -232,7 +232,7 @@ impl Drop for Crew {
         let Some(members) = self.members.take() else {
             return;
         };
-        if self.process != std::process::id() {
+        if self.process != process_id() {
             // A forked child has neither the threads nor their locks to itself.
             std::mem::forget(members);
             return;

@@ -1,6 +1,7 @@
 //! The only door to threads, locks and channels, so that one place decides what they do when something goes wrong.
 
 mod crew;
+mod process;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ pub use crossbeam_channel::{
 };
 
 pub use self::crew::Crew;
+pub use self::process::process_id;
 use crate::error::{CacheError, Result};
 
 /// Starts a named thread.

@@ -17,7 +17,8 @@ pub enum Stage {
     Verify,
     /// Decompressing payloads; of single samples also decoding metadata.
     Decode,
-    /// Copying values to their place, and fetching them from memory for that.
+    /// Copying values to their place, and fetching them from memory for that; also finding the records that are copied as
+    /// soon as they are found.
     Copy,
     /// A worker that waits until the consumer makes room.
     Room,

@@ -12,8 +12,9 @@ use super::folder::Identity;
 use super::generations::{self, Wanted};
 use super::live::LiveIds;
 use super::pool::{FilePool, FileSlot};
+use super::stride::Stride;
 use super::table;
-use super::verify::{RecordPlace, Verified};
+use super::verify::{Checked, RecordPlace, Verified};
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
@@ -35,6 +36,7 @@ pub struct Cache {
     checksums: FileSlot,
     shards: Box<[FileSlot]>,
     dictionary: DictionarySlot,
+    stride: Stride,
     verified: Verified,
     metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
     live_metadata: Mutex<Option<Arc<Vec<RecordBatch>>>>,
@@ -106,6 +108,7 @@ impl Cache {
             index: FileSlot::default(),
             checksums: FileSlot::default(),
             dictionary: DictionarySlot::default(),
+            stride: Stride::default(),
             verified: Verified::default(),
             metadata: Mutex::default(),
             live_metadata: Mutex::default(),
@@ -320,13 +323,18 @@ impl Cache {
         Ok(row)
     }
 
-    /// Whether the record of `sample` need not be compared with its checksum, as far as that can be told at once.
+    /// Whether records of one length lie one behind the other, as far as that is known.
+    pub fn stride(&self) -> &Stride {
+        &self.stride
+    }
+
+    /// The records that need not be compared with their checksums, as far as that can be told at once.
     #[inline]
-    pub fn is_checked(&self, sample: u64, verify: Verify) -> bool {
+    pub fn checked(&self, verify: Verify) -> Checked<'_> {
         match verify {
-            Verify::Never => true,
-            Verify::First => self.verified.has_record(sample),
-            Verify::Always => false,
+            Verify::Never => Checked::All,
+            Verify::First => self.verified.records(),
+            Verify::Always => Checked::None,
         }
     }
 

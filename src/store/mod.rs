@@ -18,6 +18,7 @@ pub mod populate;
 pub mod prefetch;
 pub mod publish;
 pub mod slot;
+pub mod stride;
 pub mod summary;
 pub mod sweep;
 mod table;

@@ -20,7 +20,12 @@ const PAGES_MAX: usize = 16;
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
     if bytes.len() <= SHORT {
-        return line(bytes);
+        bytes.chunks(LINE).for_each(line);
+        return line(
+            bytes
+                .get(bytes.len().saturating_sub(1)..)
+                .unwrap_or_default(),
+        );
     }
     bytes.chunks(LINE).take(FIRST_LINES).for_each(line);
     let first_page = PAGE - bytes.as_ptr() as usize % PAGE;

@@ -41,13 +41,41 @@ pub(super) struct RecordPlace<'a> {
     pub offset: u64,
 }
 
-impl Verified {
-    /// Whether a record was compared with its checksum before.
+/// Records that need not be compared with their checksums.
+#[derive(Clone, Copy, Debug)]
+pub enum Checked<'a> {
+    /// None of them is known.
+    None,
+    /// One bit for each.
+    Marked(&'a [AtomicU64]),
+    /// Every one.
+    All,
+}
+
+impl Checked<'_> {
+    /// Whether the record of `sample` is one of them.
     #[inline]
-    pub fn has_record(&self, sample: u64) -> bool {
-        let bits = self.records.get();
-        let word = bits.and_then(|bits| bits.get(usize::try_from(sample / 64).ok()?));
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (sample % 64)) != 0)
+    pub fn holds(self, sample: u64) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Marked(bits) => {
+                let word = usize::try_from(sample / 64)
+                    .ok()
+                    .and_then(|word| bits.get(word));
+                word.is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (sample % 64)) != 0)
+            }
+        }
+    }
+}
+
+impl Verified {
+    /// The records that were compared with their checksums before.
+    #[inline]
+    pub fn records(&self) -> Checked<'_> {
+        self.records
+            .get()
+            .map_or(Checked::None, |bits| Checked::Marked(bits))
     }
 
     /// Compares one record of a cache of `samples` samples with its checksum, unless `verify` finds an earlier

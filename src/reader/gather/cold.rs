@@ -1,41 +1,73 @@
 //! Records that are not in memory: the disk is asked for all of a batch at once, so that it never idles.
 //!
 //! Asking costs nearly as much as copying a record that is in memory, so some records are looked at first. Where they lie in
-//! memory, the next batches are believed to do so too.
+//! memory, the next batches are believed to do so too, unless one takes longer than memory ever does.
+
+use std::time::Duration;
 
 use super::locate::{Files, Located};
 
 /// Records of a batch that are looked at.
 const PROBES: usize = 8;
-/// Batches that are not looked at after one that was in memory.
-const TRUST: u32 = 7;
+/// Bytes of batches that are not looked at after one that was in memory: looking takes as long as copying 100 KiB.
+const TRUST_BYTES: usize = 24 << 20;
+/// Time above which a batch was not in memory, at least, for each record and for each KiB: a disk takes ten times as long.
+const LEAST_TIME: Duration = Duration::from_micros(20);
+const RECORD_TIME: Duration = Duration::from_micros(1);
+const KIB_TIME: Duration = Duration::from_micros(1);
 /// Bytes between two records that are read along with them rather than asked for apart.
 const GAP_MAX: usize = 32 << 10;
 
 /// What a gatherer knows of where its records are.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
-    /// Batches that are still believed to be in memory.
-    trust: u32,
+    /// Bytes of batches that are still believed to be in memory.
+    trust: usize,
 }
 
 impl Cold {
+    /// Whether a batch of `rows` records is believed to be in memory, which may be a first look at some of them:
+    /// `find` tells where number `i` is, if that is known.
+    pub fn is_warm(
+        &mut self,
+        files: &Files,
+        rows: usize,
+        bytes: usize,
+        find: impl Fn(usize) -> Option<Located>,
+    ) -> bool {
+        if self.trust == 0 {
+            let step = (rows / PROBES).max(1);
+            let mut probes = (0..rows).step_by(step).take(PROBES);
+            if !probes.all(|row| find(row).is_some_and(|at| files.is_resident(&at))) {
+                return false;
+            }
+            self.trust = TRUST_BYTES;
+        }
+        self.trust = self.trust.saturating_sub(bytes.max(1));
+        true
+    }
+
     /// Asks for the records of a batch if they seem not to be in memory; says whether it did.
     pub fn prepare(&mut self, files: &Files, rows: &[Located]) -> bool {
-        if let Some(left) = self.trust.checked_sub(1) {
-            self.trust = left;
-            return false;
-        }
-        let step = (rows.len() / PROBES).max(1);
-        let mut probes = rows.iter().step_by(step).take(PROBES);
-        if probes.all(|at| files.is_resident(at)) {
-            self.trust = TRUST;
+        let bytes = rows.iter().map(|at| at.len).sum();
+        if self.is_warm(files, rows.len(), bytes, |row| rows.get(row).copied()) {
             return false;
         }
         for (first, len) in ranges(rows) {
             files.will_need(first, len);
         }
         true
+    }
+
+    /// Learns how long a batch took.
+    pub fn took(&mut self, time: Duration, rows: usize, bytes: usize) {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let memory = LEAST_TIME
+            + RECORD_TIME.saturating_mul(count(rows))
+            + KIB_TIME.saturating_mul(count(bytes >> 10));
+        if time > memory {
+            self.trust = 0;
+        }
     }
 }
 

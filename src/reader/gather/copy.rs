@@ -1,7 +1,7 @@
 //! Copies the values of located records into their destinations.
 
 use super::locate::{Files, Located};
-use super::selection::Selection;
+use super::selection::{Dense, Selection};
 use super::target::Target;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Decoder, payload_len, plain};
@@ -11,9 +11,9 @@ use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::store::prefetch::prefetch;
 
 /// Bytes of records that are asked for ahead of the one being copied.
-const AHEAD_BYTES: usize = 8 << 10;
+pub(super) const AHEAD_BYTES: usize = 8 << 10;
 /// Records that are asked for ahead at most, however small they are.
-const AHEAD_ROWS: usize = 16;
+pub(super) const AHEAD_ROWS: usize = 16;
 
 /// Where the payloads of a gather come from.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,9 @@ pub(super) fn copy(
             Source::Records(files) => {
                 ahead.advance(files, rows, position);
                 let record = files.record(at)?;
-                if copy_dense(selection, at, record, targets).is_some() {
+                if let (Some(dense), Algorithm::None) = (selection.dense(), at.algorithm)
+                    && copy_dense(dense, record, targets).is_some()
+                {
                     continue;
                 }
                 let stored = stored(files, at, record)?;
@@ -93,28 +95,15 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Copies an uncompressed payload of fixed length that goes to one destination; `None`, and nothing is done, for any
-/// other, and for a record whose head says something else.
+/// Copies the chosen fields of an uncompressed payload of fixed length; `None`, and nothing is done, for a record whose
+/// head says something else.
 #[inline]
-fn copy_dense(
-    selection: &Selection,
-    at: &Located,
-    record: &[u8],
-    targets: &mut [Target<'_>],
-) -> Option<()> {
-    let dense = selection.dense()?;
-    let ([target], [place], Algorithm::None) = (targets, dense.places.as_slice(), at.algorithm)
-    else {
-        return None;
-    };
-    let head = record.len().checked_sub(dense.payload_len)?;
-    let (head, payload) = record.split_at_checked(head)?;
-    let (json_len, json) = head.split_first_chunk::<{ envelope::LENGTH_PREFIX }>()?;
-    if u64::from_le_bytes(*json_len) != json.len() as u64 {
-        return None;
+pub(super) fn copy_dense(dense: &Dense, record: &[u8], targets: &mut [Target<'_>]) -> Option<()> {
+    let payload = dense.payload(record)?;
+    for (target, place) in targets.iter_mut().zip(&dense.places) {
+        let value = payload.get(place.clone())?;
+        target.next(value.len())?.copy_from_slice(value);
     }
-    let value = payload.get(place.clone())?;
-    target.next(value.len())?.copy_from_slice(value);
     Some(())
 }
 

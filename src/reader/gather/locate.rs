@@ -9,6 +9,8 @@ use crate::reader::files::Tables;
 use crate::store::cache::Cache;
 use crate::store::file::FileReader;
 use crate::store::prefetch::prefetch;
+use crate::store::stride::RowBytes;
+use crate::store::verify::Checked;
 use crate::types::{SampleRef, Verify};
 
 /// Mapped shards that one gatherer keeps open. Records of further ones are copied out of them at once.
@@ -70,6 +72,79 @@ struct OpenShard {
     file: Arc<FileReader>,
 }
 
+/// What finds records of one cache without a look at the system.
+#[derive(Clone, Copy)]
+pub(super) struct Opened<'a> {
+    files: &'a Files,
+    table: u32,
+    index: &'a [RowBytes],
+    shards: &'a [ShardPlace],
+    checked: Checked<'a>,
+}
+
+impl<'a> Opened<'a> {
+    /// The index row of a sample and the mapped shard that the record lies in.
+    #[inline]
+    fn row(&self, sample: u64) -> Option<(IndexRow, ShardPlace)> {
+        let row = IndexRow::from_bytes(self.index.get(usize::try_from(sample).ok()?)?)?;
+        let shard = *self.shards.get(usize::try_from(row.shard).ok()?)?;
+        let end = row.offset.checked_add(row.byte_len)?;
+        (shard.slot != NONE && end <= shard.byte_len).then_some((row, shard))
+    }
+
+    /// The record of a sample, not compared with anything, if its payload is stored as it is.
+    #[inline]
+    pub fn plain(&self, sample: u64) -> Option<&'a [u8]> {
+        let (row, shard) = self.row(sample)?;
+        if shard.algorithm != Algorithm::None {
+            return None;
+        }
+        let memory = self.files.shards.get(shard.slot as usize)?.file.memory()?;
+        memory.get(row.offset as usize..(row.offset + row.byte_len) as usize)
+    }
+
+    /// Whether the record of a sample need not be compared with its checksum any more.
+    #[inline]
+    pub fn is_checked(&self, sample: u64) -> bool {
+        self.checked.holds(sample)
+    }
+
+    /// Asks the processor for what is needed to find the record of a sample.
+    #[inline]
+    pub fn prefetch(&self, sample: u64) {
+        if let Some(row) = self.index.get(sample as usize) {
+            prefetch(row);
+        }
+    }
+}
+
+/// Records of one length that all lie one behind the other in mapped shards, uncompressed.
+pub(super) struct Even<'a> {
+    /// The first sample of each run and the records of the run, in sample order.
+    runs: Vec<(u64, &'a [u8])>,
+    len: usize,
+    checked: Checked<'a>,
+}
+
+impl<'a> Even<'a> {
+    /// The record of a sample, not compared with anything.
+    #[inline]
+    pub fn plain(&self, sample: u64) -> Option<&'a [u8]> {
+        let next = self.runs.partition_point(|(start, _)| *start <= sample);
+        let (start, records) = self.runs.get(next.checked_sub(1)?)?;
+        let first = usize::try_from(sample - start)
+            .ok()?
+            .checked_mul(self.len)?;
+        records.get(first..first.checked_add(self.len)?)
+    }
+
+    /// Whether the record of a sample need not be compared with its checksum any more.
+    #[inline]
+    pub fn is_checked(&self, sample: u64) -> bool {
+        self.checked.holds(sample)
+    }
+}
+
 /// Files that a gatherer has opened, and records copied out of files that are not mapped.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -125,42 +200,76 @@ impl Files {
         Ok(())
     }
 
-    /// Where a sample's record lies, if its cache and shard are open and all is well; otherwise [`Files::locate_one`] finds
-    /// out what is the matter.
+    /// Where a sample's record lies, if its cache and shard are open and all is well; otherwise [`Files::locate`] finds out
+    /// what is the matter.
     #[inline]
-    fn locate_open(&self, sample: SampleRef) -> Option<Located> {
-        let table = *self.by_cache.get(sample.cache as usize)?;
-        let tables = self.tables.get(table as usize)?;
-        let rows = tables
-            .files
-            .as_ref()?
-            .index
-            .memory()?
-            .as_chunks::<{ ROW_BYTES as usize }>()
-            .0;
-        let row = rows.get(usize::try_from(sample.sample).ok()?)?;
-        let row = IndexRow::from_bytes(row)?;
-        let shard = tables.shards.get(usize::try_from(row.shard).ok()?)?;
-        let end = row.offset.checked_add(row.byte_len)?;
-        (shard.slot != NONE && end <= shard.byte_len).then_some(Located {
+    pub fn locate_open(&self, sample: SampleRef) -> Option<Located> {
+        let opened = self.opened(sample.cache)?;
+        let (row, shard) = opened.row(sample.sample)?;
+        Some(Located {
             start: row.offset as usize,
             len: row.byte_len as usize,
             sample: sample.sample,
-            table,
+            table: opened.table,
             shard: shard.slot,
             algorithm: shard.algorithm,
-            is_checked: tables.cache.is_checked(sample.sample, self.verify),
+            is_checked: opened.checked.holds(sample.sample),
         })
     }
 
+    /// A cache whose index is open and in memory.
+    #[inline]
+    pub fn opened(&self, cache: u32) -> Option<Opened<'_>> {
+        let table = *self.by_cache.get(cache as usize)?;
+        let tables = self.tables.get(table as usize)?;
+        let memory = tables.files.as_ref()?.index.memory()?;
+        Some(Opened {
+            files: self,
+            table,
+            index: memory.as_chunks::<{ ROW_BYTES as usize }>().0,
+            shards: &tables.shards,
+            checked: tables.cache.checked(self.verify),
+        })
+    }
+
+    /// The records of the only cache, if they are known to be even and the shards are open; worth it for `rows` of them.
+    pub fn even(&self, rows: usize) -> Option<Even<'_>> {
+        let [cache] = &*self.caches else { return None };
+        let runs = cache.stride().runs().filter(|runs| runs.len() <= rows)?;
+        let shards = &self.tables.get(*self.by_cache.first()? as usize)?.shards;
+        let len = runs.all().next()?.0.first.byte_len;
+        let spans = runs.all().map(|(run, end)| {
+            let shard = shards.get(usize::try_from(run.first.shard).ok()?)?;
+            let bytes = (end - run.start).checked_mul(len)?;
+            let end = run.first.offset.checked_add(bytes)?;
+            let is_even = run.first.byte_len == len && end <= shard.byte_len;
+            if !is_even || shard.algorithm != Algorithm::None {
+                return None;
+            }
+            let memory = self.shards.get(shard.slot as usize)?.file.memory()?;
+            let records = memory.get(run.first.offset as usize..end as usize)?;
+            Some((run.start, records))
+        });
+        Some(Even {
+            runs: spans.collect::<Option<_>>()?,
+            len: usize::try_from(len).ok()?,
+            checked: cache.checked(self.verify),
+        })
+    }
+
+    /// Looks whether records of one length lie one behind the other in the cache of `sample`, for so many rows more.
+    pub fn learn(&self, sample: SampleRef, rows: usize) {
+        let table = self.by_cache.get(sample.cache as usize);
+        let tables = table.and_then(|table| self.tables.get(*table as usize));
+        let opened = self.opened(sample.cache);
+        if let (Some(tables), Some(opened)) = (tables, opened) {
+            tables.cache.stride().learn(opened.index, rows);
+        }
+    }
+
     fn prefetch_index(&self, sample: SampleRef) {
-        let slot = self.by_cache.get(sample.cache as usize);
-        let tables = slot.and_then(|slot| self.tables.get(*slot as usize));
-        let files = tables.and_then(|tables| tables.files.as_ref());
-        let index = files.and_then(|files| files.index.memory());
-        let start = (sample.sample as usize).saturating_mul(ROW_BYTES as usize);
-        if let Some(row) = index.and_then(|index| index.get(start..start.saturating_add(1))) {
-            prefetch(row);
+        if let Some(opened) = self.opened(sample.cache) {
+            opened.prefetch(sample.sample);
         }
     }
 
@@ -185,7 +294,7 @@ impl Files {
         };
         let row = tables.cache.index_row(&files.index, sample.sample)?;
         let algorithm = tables.cache.algorithm(row.shard);
-        let is_checked = tables.cache.is_checked(sample.sample, self.verify);
+        let is_checked = tables.cache.checked(self.verify).holds(sample.sample);
         let number = row.shard as usize;
         let shard = match tables.shards.get(number) {
             Some(ShardPlace { slot: NONE, .. }) => self.open_shard(table, row)?,

@@ -5,6 +5,7 @@
 
 mod cold;
 mod copy;
+mod direct;
 mod locate;
 mod selection;
 mod share;
@@ -35,6 +36,8 @@ const SPAN_ROWS: usize = 1 << 16;
 const SHARED_BYTES_MIN: usize = 1 << 20;
 /// Bytes that a thread takes at a time of a shared gather.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Index rows that are looked at for each record gathered, to learn whether they can be done without.
+const LEARNED_PER_ROW: usize = 2;
 
 /// What a column of a gather holds besides its values.
 #[derive(Clone, Debug, Default)]
@@ -233,8 +236,10 @@ impl Gatherer {
             crew,
             &mut self.scratch,
         )?;
+        let find = |row| self.located.get(row).copied();
+        let rows = self.located.len();
         self.shares
-            .lap(&mut self.laps, &self.files, &self.located, threads);
+            .lap(&mut self.laps, &self.files, rows, threads, find);
         Ok(Some(Column { values, extent }))
     }
 
@@ -350,7 +355,7 @@ impl Measured<'_> {
         if targets.len() != extents.len() {
             return Err(CacheError::internal("a gather with too few destinations"));
         }
-        if selection.dense().is_none() {
+        let Some(dense) = selection.dense() else {
             let source = match &restored {
                 None => Source::Records(files),
                 Some(column) => {
@@ -360,26 +365,47 @@ impl Measured<'_> {
             };
             let threads = share(source, selection, (0, located), targets, crew, scratch)?;
             match restored {
-                None => shares.lap(laps, files, located, threads),
+                None => {
+                    let find = |row| located.get(row).copied();
+                    shares.lap(laps, files, rows, threads, find);
+                }
                 Some(_) => laps.lap(Stage::Copy),
             }
             return Ok(extents);
-        }
+        };
         for span in samples.chunks(SPAN_ROWS) {
             files.begin();
             located.clear();
-            files.locate(span, located)?;
-            if cold.prepare(files, located) {
-                populator.start();
+            let bytes = dense.payload_len.saturating_mul(span.len());
+            let find = |row: usize| files.locate_open(*span.get(row)?);
+            let mut rest = span;
+            if cold.is_warm(files, span.len(), bytes, find) {
+                let (done, threads) = direct::copy(files, dense, span, &mut targets, crew)?;
+                for target in &mut targets {
+                    target.split_front(done)?;
+                }
+                let time = shares.lap(laps, files, done, threads, find);
+                cold.took(time, span.len(), bytes);
+                rest = span.get(done..).unwrap_or_default();
             }
-            laps.lap(Stage::Locate);
-            let fronts = targets
-                .iter_mut()
-                .map(|target| target.split_front(span.len()));
-            let fronts = fronts.collect::<Result<Vec<_>>>()?;
-            let source = Source::Records(files);
-            let threads = share(source, selection, (0, located), fronts, crew, scratch)?;
-            shares.lap(laps, files, located, threads);
+            if let Some(sample) = span.first() {
+                files.learn(*sample, span.len() * LEARNED_PER_ROW);
+            }
+            if !rest.is_empty() {
+                files.locate(rest, located)?;
+                if cold.prepare(files, located) {
+                    populator.start();
+                }
+                laps.lap(Stage::Locate);
+                let fronts = targets
+                    .iter_mut()
+                    .map(|target| target.split_front(rest.len()));
+                let fronts = fronts.collect::<Result<Vec<_>>>()?;
+                let source = Source::Records(files);
+                let threads = share(source, selection, (0, located), fronts, crew, scratch)?;
+                let find = |row| located.get(row).copied();
+                shares.lap(laps, files, rest.len(), threads, find);
+            }
             if samples.len() > SPAN_ROWS {
                 interrupt()?;
             }

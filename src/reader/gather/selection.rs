@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::format::envelope;
 use crate::format::payload::PayloadSchema;
 
 /// Payloads as plain bytes, or some fields of them.
@@ -22,6 +23,17 @@ pub(super) struct Dense {
     pub payload_len: usize,
     /// The bytes of each chosen field.
     pub places: Vec<Range<usize>>,
+}
+
+impl Dense {
+    /// The payload at the end of an uncompressed record; `None` for a record whose head says something else.
+    #[inline]
+    pub fn payload<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+        let head = record.len().checked_sub(self.payload_len)?;
+        let (head, payload) = record.split_at_checked(head)?;
+        let (json_len, json) = head.split_first_chunk::<{ envelope::LENGTH_PREFIX }>()?;
+        (u64::from_le_bytes(*json_len) == json.len() as u64).then_some(payload)
+    }
 }
 
 impl Selection {

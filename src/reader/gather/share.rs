@@ -32,34 +32,44 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Divides the time that transferring `rows` took on each of `threads`, which is that since the clock was last read.
-    pub fn lap(&mut self, laps: &mut Laps, files: &Files, rows: &[Located], threads: usize) {
+    /// Divides the time that transferring `rows` records took on each of `threads`, which is that since the clock was last
+    /// read; `find` tells where number `i` is. Returns the time.
+    pub fn lap(
+        &mut self,
+        laps: &mut Laps,
+        files: &Files,
+        rows: usize,
+        threads: usize,
+        find: impl Fn(usize) -> Option<Located>,
+    ) -> Duration {
         let time = laps.read();
-        if self.is_updated(files, rows, time, threads) {
+        if self.is_updated(files, rows, time, threads, find) {
             laps.start();
         }
         laps.add_by(time, &self.shares);
+        time
     }
 
     /// Looks again if it is time to.
     fn is_updated(
         &mut self,
         files: &Files,
-        rows: &[Located],
+        rows: usize,
         time: Duration,
         threads: usize,
+        find: impl Fn(usize) -> Option<Located>,
     ) -> bool {
         self.pause = self.pause.saturating_sub(time);
-        if !self.pause.is_zero() || rows.is_empty() {
+        if !self.pause.is_zero() || rows == 0 {
             return false;
         }
         let began = Instant::now();
-        let step = rows.len().div_ceil(RECORDS);
+        let step = rows.div_ceil(RECORDS);
         let (mut verifying, mut decoding, mut count) = (Duration::ZERO, Duration::ZERO, 0);
         let mut decoder = Decoder::default();
-        for at in rows.iter().step_by(step) {
+        for at in (0..rows).step_by(step).filter_map(find) {
             // A record that cannot be read again was refused before.
-            if let Ok((verified, decoded)) = self.time_of(files, at, &mut decoder) {
+            if let Ok((verified, decoded)) = self.time_of(files, &at, &mut decoder) {
                 verifying += verified;
                 decoding += decoded;
                 count += 1;
@@ -68,7 +78,7 @@ impl Shares {
                 break;
             }
         }
-        let scale = rows.len() as f64 / f64::from(count.max(1));
+        let scale = rows as f64 / f64::from(count.max(1));
         let (verifying, decoding) = (verifying.mul_f64(scale), decoding.mul_f64(scale));
         let whole = time.saturating_mul(u32::try_from(threads).unwrap_or(u32::MAX));
         self.shares = Spent::default();

@@ -62,6 +62,24 @@ impl<'a> Target<'a> {
         })
     }
 
+    /// The next `rows` rows, which stay where they are.
+    pub fn front(&mut self, rows: usize) -> Result<Target<'_>> {
+        let mut whole = Target {
+            rest: &mut *self.rest,
+            lens: self.lens,
+            row: self.row,
+        };
+        whole.split_front(rows)
+    }
+
+    /// The places of the values that are left, if these have one length and are not empty.
+    pub fn values(&mut self) -> Option<std::slice::ChunksExactMut<'_, u8>> {
+        match self.lens {
+            Lens::Fixed(len) if len > 0 => Some(self.rest.chunks_exact_mut(len)),
+            Lens::Fixed(_) | Lens::Between(_) => None,
+        }
+    }
+
     /// The place of the next value, which must be `len` bytes long; `None` for one of another length.
     #[inline]
     pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -13,13 +13,28 @@ from dataset_rt import _dataset_rt as native
 from dataset_rt.values import Payloads, Ragged, RaggedParts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from dataset_rt.columns import Columns, PayloadField
 
 __all__ = ["CachedBatch", "Payloads", "Ragged", "RaggedParts"]
+
+
+class _kept:  # noqa: N801 (used like `property`)
+    """As `functools.cached_property`, without the lock that Python 3.11 takes, which costs more than a small gather."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._make(instance)
+        return value
 
 
 class CachedBatch:
@@ -47,7 +62,7 @@ class CachedBatch:
         self._columns = columns
         self._given = given
 
-    @cached_property
+    @_kept
     def data(self) -> Any:
         """The payloads: `Payloads` if they are plain bytes, otherwise a dict of field name to values.
 
@@ -55,6 +70,14 @@ class CachedBatch:
         `Payloads` if they are bytes.
         """
         parts, columns = self._native, self._columns
+        dense = columns.dense
+        if dense is not None and self._given is None:
+            rows, data = len(parts), {}
+            for number, (name, dtype, extents) in enumerate(dense):
+                # NumPy takes any buffer; a memory view between them would cost a small batch some of its time.
+                values: Any = parts.column(number)[0]
+                data[name] = np.ndarray((rows, *extents), dtype, values)
+            return data
         if columns.fields is None:
             return self._payloads(*parts.column(0), given=self._given) if columns.native != [] else None
         return {
@@ -89,8 +112,8 @@ class CachedBatch:
         if field.is_dense:
             if self._given is not None:
                 return self._given[number]
-            # NumPy takes any buffer; a memory view between them would cost a small batch some of its time.
-            return np.ndarray((len(self), *field.extents), dtype, cast("memoryview", values))
+            memory: Any = values
+            return np.ndarray((len(self), *field.extents), dtype, memory)
         held = np.frombuffer(memoryview(values), dtype) if self._given is None else self._given[number].reshape(-1)
         bounds = _array(offsets, np.int64) // dtype.itemsize
         shapes = np.empty((len(self), len(field.shape)), np.int64)

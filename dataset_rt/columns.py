@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ class PayloadField:
         return numpy_dtype(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """What a batch holds: fields of a typed payload or the plain payload, and metadata columns."""
 
@@ -84,6 +84,14 @@ class Columns:
 
     native: list[str] | None = None
     """The fields that Rust reads, of which a plain payload is one without a name; `None` for all of them."""
+
+    @cached_property
+    def dense(self) -> tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...] | None:
+        """Name, NumPy type and extents of each field, if all of them are of fixed shape; otherwise `None`."""
+        fields = self.fields
+        if fields is None or not all(field.is_dense and not field.is_opaque for field in fields):
+            return None
+        return tuple((field.name, field.numpy_dtype, tuple(field.extents)) for field in fields)
 
     @property
     def names(self) -> list[str]:

@@ -7,7 +7,7 @@ import warnings
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -359,11 +359,13 @@ class CachedDataset:
             True
         """
         selected = self._columns if columns is None else self._columns.select(columns)
-        numbers = row_numbers(rows, self._native)
+        opened = self._opened
+        native = self._native if opened is None else opened
+        numbers = row_numbers(rows, native)
         if out is None:
-            return CachedBatch(self._native.gather(numbers, selected.native), selected)
+            return CachedBatch(native.gather(numbers, selected.native), selected)
         arrays = destinations(out, selected, len(numbers))
-        parts = self._native.gather(numbers, selected.native, [as_bytes(array) for array in arrays])
+        parts = native.gather(numbers, selected.native, [as_bytes(array) for array in arrays])
         return CachedBatch(parts, selected, arrays)
 
     def profile(self, *, reset: bool = False) -> ReaderProfile:
@@ -468,8 +470,11 @@ class CachedDataset:
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
+        opened = self._opened
+        native = self._native if opened is None else opened
         # NumPy takes any buffer; a memory view between them would cost a small call a tenth of its time.
-        return np.frombuffer(cast("memoryview", self._native.rows(epoch, start, stop)), _U64)
+        drawn: Any = native.rows(epoch, start, stop)
+        return np.frombuffer(drawn, _U64)
 
     def generator(self, epoch: int, position: int) -> np.random.Generator:
         """Return a random generator that belongs to one position of an epoch.

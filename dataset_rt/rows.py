@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["row_numbers"]
 
 
+_I64 = np.dtype(np.int64)
+
+
 def row_numbers(rows: Any, dataset: native.CachedDataset) -> NDArray[np.int64 | np.uint64]:
-    """Return `rows` as one contiguous array of 64-bit integers; negative numbers stay what they are.
+    """Return `rows` as one array of 64-bit integers; negative numbers stay what they are.
 
     Args:
         rows: An int, a slice, a boolean mask, integers, or a frame with columns `cache_id` and `sample_id`.
@@ -29,6 +32,8 @@ def row_numbers(rows: Any, dataset: native.CachedDataset) -> NDArray[np.int64 | 
         TypeError: `rows` are none of these.
         RowIndexError: A mask has another length than the dataset.
     """
+    if type(rows) is np.ndarray and rows.ndim == 1 and rows.dtype == _I64:
+        return rows
     if isinstance(rows, slice):
         return np.arange(*rows.indices(len(dataset)), dtype=np.int64)
     if isinstance(rows, pl.DataFrame):

@@ -13,12 +13,28 @@ use crate::error::CacheError;
 use crate::reader::Column;
 use crate::sync::{Mutex, lock};
 
-/// The parts of a `CachedBatch`. Columns are taken out once; the class in `dataset_rt.batch` keeps what it took.
+/// The parts of a `CachedBatch`.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct NativeBatch {
     batch: Batch,
-    columns: Mutex<Vec<Option<Column>>>,
+    columns: Mutex<Vec<Part>>,
     place: Option<Place>,
+}
+
+/// Values as bytes; then, in bytes, where each of them starts and the last one ends, if they differ in length; then the
+/// extents of their open axes.
+type Arrays = (
+    Py<NativeArray>,
+    Option<Py<NativeArray>>,
+    Option<Py<NativeArray>>,
+);
+
+/// A column, before and after it was first asked for.
+enum Part {
+    Read(Column),
+    Shown(Arrays),
+    /// Its arrays could not be made.
+    Lost,
 }
 
 /// Where in an order a batch was delivered.
@@ -35,7 +51,7 @@ impl NativeBatch {
         let columns = std::mem::take(&mut batch.columns);
         Self {
             batch,
-            columns: Mutex::new(columns.into_iter().map(Some).collect()),
+            columns: Mutex::new(columns.into_iter().map(Part::Read).collect()),
             place,
         }
     }
@@ -47,24 +63,23 @@ impl NativeBatch {
         self.batch.samples.len()
     }
 
-    /// The values of a column as bytes; then, in bytes, where each of them starts and the last one ends, if they differ in
-    /// length; then the extents of their open axes.
-    fn column(
-        &self,
-        number: usize,
-    ) -> PyResult<(NativeArray, Option<NativeArray>, Option<NativeArray>)> {
-        let taken = lock(&self.columns).get_mut(number).and_then(Option::take);
-        let Column { values, extent } = taken.ok_or_else(|| {
-            to_pyerr(CacheError::internal(
-                "a column was taken out of a batch twice",
-            ))
-        })?;
-        let is_open = !extent.open_extents.is_empty();
-        Ok((
-            NativeArray::from_slot(values),
-            extent.offsets.map(NativeArray::from_u64),
-            is_open.then(|| NativeArray::from_u64(extent.open_extents)),
-        ))
+    /// The arrays of a column: the same ones every time.
+    fn column(&self, py: Python<'_>, number: usize) -> PyResult<Arrays> {
+        let mut columns = lock(&self.columns);
+        let part = columns
+            .get_mut(number)
+            .ok_or_else(|| to_pyerr(CacheError::internal("a column beyond the last")))?;
+        let arrays = match std::mem::replace(part, Part::Lost) {
+            Part::Read(column) => arrays(py, column)?,
+            Part::Shown(arrays) => arrays,
+            Part::Lost => return Err(to_pyerr(CacheError::internal("a column that was lost"))),
+        };
+        let (values, offsets, extents) = &arrays;
+        let share =
+            |array: &Option<Py<NativeArray>>| array.as_ref().map(|array| array.clone_ref(py));
+        let shared = (values.clone_ref(py), share(offsets), share(extents));
+        *part = Part::Shown(arrays);
+        Ok(shared)
     }
 
     /// Cache of each sample (u64).
@@ -111,4 +126,15 @@ impl NativeBatch {
         };
         state::to_json(&py.detach(|| recipe.state(step.after))).map(Some)
     }
+}
+
+fn arrays(py: Python<'_>, column: Column) -> PyResult<Arrays> {
+    let Column { values, extent } = column;
+    let open = extent.open_extents;
+    let numbers = |numbers| Py::new(py, NativeArray::from_u64(numbers));
+    Ok((
+        Py::new(py, NativeArray::from_slot(values))?,
+        extent.offsets.map(numbers).transpose()?,
+        (!open.is_empty()).then(|| numbers(open)).transpose()?,
+    ))
 }

@@ -16,6 +16,7 @@ from dataset_rt import (
     CachedSample,
     CacheInput,
     CacheWriteError,
+    CacheWriteResult,
     CacheWriteSuccess,
     ReaderConfig,
     WriterConfig,
@@ -73,6 +74,12 @@ def write(
     [result] = write_cache(Source(name, items, version, schema), base, writer_config=writer(**changes))
     assert isinstance(result, CacheWriteSuccess), result
     assert result.path == base / name
+    return result.path
+
+
+def path_of(result: CacheWriteResult) -> Path:
+    """Return the directory of a cache that was written."""
+    assert isinstance(result, CacheWriteSuccess), result
     return result.path
 
 

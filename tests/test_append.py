@@ -15,6 +15,7 @@ import pytest
 
 from dataset_rt import (
     CachedDataset,
+    CacheSourcesDatasetSuccess,
     ShardCompression,
     WriterProfilerConfig,
     append_cache,
@@ -358,6 +359,7 @@ def test_a_cache_that_grew_is_reused(cache):
             writer_config=writer(validate_cache=validate_cache),
             reader_config=reader(shuffle=False),
         )
+        assert isinstance(result, CacheSourcesDatasetSuccess)
         assert len(result.dataset) == 24
     assert source.passes == []
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dataset_rt import CachedDataset, CacheInput, ShardCompression, WriterConfig, errors, write_cache
-from tests.support import finish, flip, numbered, reader, start, write
+from tests.support import finish, flip, numbered, path_of, reader, start, write
 
 COUNT = 60
 DAMAGED = [0, 7, 8, 31, 59]
@@ -51,8 +51,9 @@ def typed(tmp_path_factory):
     compression = ShardCompression(algo="zstd")
     config = WriterConfig(show_progress=False, shard_compression=compression)
     [result] = write_cache(Typed(), base, writer_config=config)
-    damage(result.path, [2, 11])
-    return result.path
+    cache = path_of(result)
+    damage(cache, [2, 11])
+    return cache
 
 
 def opened(path, **options):

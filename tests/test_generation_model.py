@@ -53,9 +53,9 @@ class Twin:
         return payload, {"n": n, "ratio": self.random.choice([None, n / 3]), "text": text}
 
     def options(self) -> dict[str, Any]:
-        algo = self.random.choice(["none", "lz4", "zstd"])
+        store = ShardCompression.model_validate({"algo": self.random.choice(["none", "lz4", "zstd"])})
         shard = self.random.choice([300, 2000, 1 << 20])
-        return {"shard_compression": ShardCompression(algo=algo), "max_shard_bytes": shard}
+        return {"shard_compression": store, "max_shard_bytes": shard}
 
     @property
     def newest(self) -> int:

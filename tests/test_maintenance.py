@@ -177,7 +177,9 @@ def test_a_damaged_generation_is_an_error_or_passed_over_with_a_warning(cache):
     assert (caught.value.generation, caught.value.last_good) == (2, 1)
     with pytest.warns(FallBackWarning) as warned:
         dataset = ordered(cache, fall_back=True)
-    assert (warned[0].message.generation, dataset.generations) == (1, [1])
+    [warning] = [found.message for found in warned]
+    assert isinstance(warning, FallBackWarning)
+    assert (warning.generation, dataset.generations) == (1, [1])
     assert len(dataset) == 19
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -16,7 +16,7 @@ from dataset_rt import (
     write_cache,
 )
 from dataset_rt.errors import SourceNameError
-from tests.support import Source, numbered, pairs, reader, write, writer
+from tests.support import Source, numbered, pairs, path_of, reader, write, writer
 
 
 def ordered(*paths, **options):
@@ -45,7 +45,7 @@ def test_caches_of_every_compression_merge_in_the_order_of_the_dataset(tmp_path)
         config = writer(shard_compression=compression, max_shard_bytes=2000)
         [result] = write_cache(Source(f"part{number}", own), tmp_path, writer_config=config)
         rows.append(own)
-        paths.append(result.path)
+        paths.append(path_of(result))
     merged = copied(ordered(*paths), tmp_path)
     assert pairs(merged) == [pair for own in rows for pair in own]
     assert [sample.sample_id for sample in merged] == list(range(300))
@@ -73,7 +73,7 @@ def test_typed_payloads_and_nulls_survive(tmp_path):
     metadata = pl.DataFrame({"a": [None if n % 3 else n for n in range(20)], "b": [float("nan")] + [1.5] * 19})
     first = write_arrays("first", arrays, tmp_path, metadata=metadata, writer_config=writer())
     second = write_arrays("second", arrays, tmp_path, metadata=metadata.fill_null(7), writer_config=writer())
-    dataset = ordered(first.path, second.path)
+    dataset = ordered(path_of(first), path_of(second))
     merged = copied(dataset, tmp_path)
     assert merged.payload_fields == dataset.payload_fields
     before, after = dataset.gather(slice(None)), merged.gather(slice(None))
@@ -95,9 +95,11 @@ def test_sources_and_datasets_mix_and_one_failure_stops_no_other(tmp_path):
         CacheWriteError,
         CacheWriteSuccess,
     ]
-    assert "yielded no samples" in results[2].message
-    assert len(ordered(results[0].path)) == 10
-    assert len(ordered(results[3].path)) == 2
+    failed = results[2]
+    assert isinstance(failed, CacheWriteError)
+    assert "yielded no samples" in failed.message
+    assert len(ordered(path_of(results[0]))) == 10
+    assert len(ordered(path_of(results[3]))) == 2
     [again] = write_cache(dataset, tmp_path, name="all", writer_config=writer())
     assert isinstance(again, CacheWriteError)
     assert "exists" in again.message

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from dataset_rt import CachedDataset, CacheInput, ShardCompression, WriterConfig, errors, write_cache
+from dataset_rt import CachedDataset, CacheInput, CacheWriteSuccess, ShardCompression, WriterConfig, errors, write_cache
 from tests.support import finish, flip, numbered, reader, start, write
 
 COUNT = 60
@@ -51,6 +51,7 @@ def typed(tmp_path_factory):
     compression = ShardCompression(algo="zstd")
     config = WriterConfig(show_progress=False, shard_compression=compression)
     [result] = write_cache(Typed(), base, writer_config=config)
+    assert isinstance(result, CacheWriteSuccess), result
     damage(result.path, [2, 11])
     return result.path
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from datetime import timedelta
+from typing import Any
 
 import polars as pl
 import pytest
 
-from dataset_rt import CachedDataset, ShardCompression, compact_cache, delete_samples, vacuum_cache, write_cache
+from dataset_rt import CachedDataset, ShardCompression, compact_cache, delete_samples, vacuum_cache
 from dataset_rt.errors import CacheNotFoundError, ConfigError, CorruptRecordError, StateMismatchError
-from tests.support import Source, numbered, pairs, reader, write, writer
+from tests.support import numbered, pairs, reader, write
 
 
 def ordered(path, generations=None, **options):
@@ -56,34 +57,32 @@ def test_a_cache_from_which_nothing_was_deleted_is_left_alone(tmp_path):
 @pytest.mark.parametrize("algorithm", ["none", "lz4", "zstd"])
 def test_after_compaction_and_vacuum_no_byte_of_a_deleted_sample_is_on_the_disk(tmp_path, algorithm):
     secret = "somebody's name, said once"
-    rows = [(b"payload %d" % n, {"n": n, "text": f"text {n}", "note": None}) for n in range(40)]
+    rows: list[Any] = [(b"payload %d" % n, {"n": n, "text": f"text {n}", "note": None}) for n in range(40)]
     rows[13] = (b"", {"n": 13_131_313, "text": secret, "note": f"{secret}, again"})
-    source = Source("train", rows, schema={"n": int, "text": str, "note": str | None})
-    config = writer(shard_compression=ShardCompression(algo=algorithm))
-    [result] = write_cache(source, tmp_path, writer_config=config)
-    assert secret.encode() in held(result.path)
-    delete_samples(result.path, pl.col("text") == secret)
-    compact_cache(result.path, min_dead_fraction=0.0)
-    delete_samples(result.path, [0])
-    vacuum_cache(result.path, grace=timedelta(0))
-    assert secret.encode() not in held(result.path)
-    assert (13_131_313).to_bytes(8, "little") not in held(result.path)
-    assert ids(ordered(result.path)) == [n for n in range(1, 40) if n != 13]
+    schema = {"n": int, "text": str, "note": str | None}
+    cache = write(tmp_path, rows, schema=schema, shard_compression=ShardCompression(algo=algorithm))
+    assert secret.encode() in held(cache)
+    delete_samples(cache, pl.col("text") == secret)
+    compact_cache(cache, min_dead_fraction=0.0)
+    delete_samples(cache, [0])
+    vacuum_cache(cache, grace=timedelta(0))
+    assert secret.encode() not in held(cache)
+    assert (13_131_313).to_bytes(8, "little") not in held(cache)
+    assert ids(ordered(cache)) == [n for n in range(1, 40) if n != 13]
 
 
 def test_random_deletions_and_compactions_agree_with_a_set(tmp_path):
     rng = random.Random(5)
     rows = [(bytes([n]) * (n * 7 % 90), {"n": n, "text": f"{n}" * (n % 4)}) for n in range(80)]
-    config = writer(max_shard_bytes=900, shard_compression=ShardCompression(algo="lz4"))
-    [result] = write_cache(Source("train", rows), tmp_path, writer_config=config)
+    cache = write(tmp_path, rows, max_shard_bytes=900, shard_compression=ShardCompression(algo="lz4"))
     left, opened = set(range(80)), []
     for _ in range(10):
-        opened.append((ordered(result.path, io=rng.choice(["mmap", "pread"])), sorted(left)))
+        opened.append((ordered(cache, io=rng.choice(["mmap", "pread"])), sorted(left)))
         gone = rng.sample(range(80), rng.randrange(8))
-        delete_samples(result.path, gone)
+        delete_samples(cache, gone)
         left -= set(gone)
-        compact_cache(result.path, min_dead_fraction=rng.choice([0.0, 0.1, 0.5]))
-        dataset = ordered(result.path, validate_cache=True)
+        compact_cache(cache, min_dead_fraction=rng.choice([0.0, 0.1, 0.5]))
+        dataset = ordered(cache, validate_cache=True)
         assert ids(dataset) == sorted(left)
         assert pairs(dataset) == [rows[n] for n in sorted(left)]
     for dataset, ids_then in opened:

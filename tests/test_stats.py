@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from dataset_rt import ShardCompression, cache_stats, compact_cache, delete_samples, vacuum_cache, write_cache
+from dataset_rt import ShardCompression, cache_stats, compact_cache, delete_samples, vacuum_cache
 from dataset_rt.errors import CacheNotFoundError, GenerationNotFoundError
-from tests.support import Source, numbered, write, writer
+from tests.support import numbered, write
 
 
 def size(path, *names):
@@ -18,9 +18,7 @@ def size(path, *names):
 
 def test_a_fresh_cache_is_all_alive(tmp_path):
     rows = [(b"x" * n, {"n": n}) for n in range(40)]
-    config = writer(max_shard_bytes=400, shard_compression=ShardCompression(algo="none"))
-    [result] = write_cache(Source("train", rows), tmp_path, writer_config=config)
-    cache = result.path
+    cache = write(tmp_path, rows, max_shard_bytes=400, shard_compression=ShardCompression(algo="none"))
     stats = cache_stats(cache)
     assert stats.path == cache.resolve()
     assert (stats.generation, stats.samples, stats.sample_ids, stats.deleted) == (0, 40, 40, 0)

@@ -54,6 +54,14 @@ def test_a_cache_from_which_nothing_was_deleted_is_left_alone(tmp_path):
     assert not (cache / "generations").exists()
 
 
+def test_without_metadata_there_is_none_to_take_away(tmp_path):
+    cache = write(tmp_path, [(b"x" * 100, {}) for _ in range(20)])
+    delete_samples(cache, [3])
+    assert not compact_cache(cache).changed
+    assert compact_cache(cache, min_dead_fraction=0.0).changed
+    assert ids(ordered(cache, validate_cache=True)) == [n for n in range(20) if n != 3]
+
+
 @pytest.mark.parametrize("algorithm", ["none", "lz4", "zstd"])
 def test_after_compaction_and_vacuum_no_byte_of_a_deleted_sample_is_on_the_disk(tmp_path, algorithm):
     secret = "somebody's name, said once"

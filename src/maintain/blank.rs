@@ -24,6 +24,9 @@ use crate::store::outflow::table;
 /// # Errors
 /// As [`Cache::live`].
 pub fn is_due(cache: &Cache) -> Result<bool> {
+    if cache.manifest().metadata_schema.columns().is_empty() {
+        return Ok(false);
+    }
     let mut first = 0;
     for part in cache.manifest().metadata_parts().iter() {
         let end = first + part.rows;

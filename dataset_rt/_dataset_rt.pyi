@@ -160,7 +160,7 @@ def cache_stats(
     """
 
 def vacuum_cache(
-    path: str, grace_seconds: int, dry_run: bool
+    path: str, grace_seconds: int, keep_previous: bool, dry_run: bool
 ) -> tuple[str, list[tuple[int, str]], list[int], int, int]:
     """Remove files that no kept generation needs.
 

@@ -202,7 +202,13 @@ def cache_stats(path: str | Path, *, generation: int | None = None) -> CacheStat
     )
 
 
-def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_run: bool = False) -> VacuumReport:
+def vacuum_cache(
+    path: str | Path,
+    *,
+    grace: timedelta = timedelta(days=7),
+    keep_previous: bool = True,
+    dry_run: bool = False,
+) -> VacuumReport:
     """Remove the files that no generation needs any more.
 
     The newest generation and the one before it stay, those that were superseded less than `grace` ago, and leased
@@ -212,6 +218,8 @@ def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_
     Args:
         path: The cache directory.
         grace: How long a generation stays after another took its place.
+        keep_previous: Whether the generation before the newest stays however old it is. `False`, with a `grace` of zero
+            and after `compact_cache(path, min_dead_fraction=0)`, leaves nothing of deleted samples on the disk.
         dry_run: Whether only to tell what would go.
 
     Returns:
@@ -230,7 +238,9 @@ def vacuum_cache(path: str | Path, *, grace: timedelta = timedelta(days=7), dry_
     seconds = grace.total_seconds()
     if seconds < 0:
         raise ValueError(f"grace must not be negative, found {grace}")
-    found, kept, removed, files, size = native.vacuum_cache(os.fspath(path), int(-(-seconds // 1)), dry_run)
+    found, kept, removed, files, size = native.vacuum_cache(
+        os.fspath(path), int(-(-seconds // 1)), keep_previous, dry_run
+    )
     return VacuumReport(Path(found), dict(kept), removed, files, size, dry_run)
 
 

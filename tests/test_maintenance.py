@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dataset_rt import CachedDataset, delete_samples, lease_generation, repair_cache, vacuum_cache
+from dataset_rt import CachedDataset, compact_cache, delete_samples, lease_generation, repair_cache, vacuum_cache
 from dataset_rt.errors import (
     CacheNotFoundError,
     DamagedGenerationError,
@@ -205,6 +205,17 @@ def test_a_vacuum_keeps_two_generations_the_grace_period_and_leases(cache):
     assert caught.value.kept == [1, 3, 4]
     assert 1 not in vacuum_cache(cache, grace=timedelta(0)).kept
     assert ids(ordered(cache)) == list(range(4, 20))
+
+
+def test_nothing_of_a_sample_that_was_taken_down_stays_on_the_disk(cache):
+    delete_samples(cache, [7])
+    compact_cache(cache, min_dead_fraction=0)
+    report = vacuum_cache(cache, grace=timedelta(0), keep_previous=False)
+    assert report.kept == {2: "newest"}
+    left = b"".join(file.read_bytes() for file in cache.rglob("*") if file.is_file())
+    assert b"payload 7" not in left
+    assert b"sample 7" not in left
+    assert b"payload 8" in left
 
 
 def test_a_vacuum_refuses_what_it_cannot_read_and_bad_arguments(cache):

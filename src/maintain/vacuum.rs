@@ -34,8 +34,18 @@ pub struct Vacuumed {
     pub bytes: u64,
 }
 
-/// Removes what only generations need that are neither the newest nor the one before, were superseded at least `grace`
-/// ago, and are not leased. With `dry_run` nothing is removed.
+/// Which generations are kept, beside the newest and leased ones, and whether anything is done.
+#[derive(Clone, Copy, Debug)]
+pub struct VacuumOptions {
+    /// Those that another one replaced less than this ago.
+    pub grace: Duration,
+    /// Whether the one before the newest is kept, however old it is.
+    pub keep_previous: bool,
+    /// Whether nothing is removed.
+    pub dry_run: bool,
+}
+
+/// Removes what only generations need that are not kept.
 ///
 /// # Errors
 /// As [`Change::begin`]; that of any manifest or lease that cannot be read: nothing is removed then; [`CacheError::Io`]
@@ -43,8 +53,7 @@ pub struct Vacuumed {
 pub fn vacuum(
     vfs: Arc<dyn Vfs>,
     path: &Path,
-    grace: Duration,
-    dry_run: bool,
+    options: VacuumOptions,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Vacuumed> {
     let change = Change::begin(Arc::clone(&vfs), path, Wanted::Newest)?;
@@ -53,7 +62,7 @@ pub fn vacuum(
     let leases = lease::list(&*vfs, path)?;
     let leased = leases.iter().filter(|(_, lease)| !lease.is_expired());
     let leased: BTreeSet<u64> = leased.map(|(_, lease)| lease.generation).collect();
-    let kept = keep(&manifests, &leased, grace);
+    let kept = keep(&manifests, &leased, options);
 
     let is_kept = |number: &u64| kept.iter().any(|(other, _)| other == number);
     let mut needed = BTreeSet::new();
@@ -90,7 +99,7 @@ pub fn vacuum(
         files: files.len() as u64,
         bytes,
     };
-    if dry_run {
+    if options.dry_run {
         return Ok(vacuumed);
     }
     interrupt()?;
@@ -133,9 +142,9 @@ fn read_all(path: &Path) -> Result<BTreeMap<u64, Manifest>> {
 fn keep(
     manifests: &BTreeMap<u64, Manifest>,
     leased: &BTreeSet<u64>,
-    grace: Duration,
+    options: VacuumOptions,
 ) -> Vec<(u64, &'static str)> {
-    let oldest_superseded = now_unix().saturating_sub(grace.as_secs());
+    let oldest_superseded = now_unix().saturating_sub(options.grace.as_secs());
     let usable = manifests.values().filter(|manifest| !manifest.removed);
     let mut kept = Vec::new();
     let mut superseded_unix = None;
@@ -143,7 +152,7 @@ fn keep(
         let number = manifest.number();
         let reason = match age {
             0 => Some("newest"),
-            1 => Some("previous"),
+            1 if options.keep_previous => Some("previous"),
             _ if leased.contains(&number) => Some("leased"),
             _ if superseded_unix.is_none_or(|since| since > oldest_superseded) => Some("grace"),
             _ => None,

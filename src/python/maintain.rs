@@ -13,7 +13,7 @@ use super::signals::detached;
 use crate::maintain::compact::{CompactOptions, compact};
 use crate::maintain::lease::{self, Lease};
 use crate::maintain::repair::{Repaired, repair};
-use crate::maintain::vacuum::{Vacuumed, vacuum};
+use crate::maintain::vacuum::{VacuumOptions, Vacuumed, vacuum};
 use crate::maintain::{Changed, delete};
 use crate::store::change::{Change as Begun, now_unix};
 use crate::store::generations::Wanted;
@@ -84,9 +84,14 @@ pub fn vacuum_cache(
     py: Python<'_>,
     path: PathBuf,
     grace_seconds: u64,
+    keep_previous: bool,
     dry_run: bool,
 ) -> PyResult<Vacuum> {
-    let grace = Duration::from_secs(grace_seconds);
+    let options = VacuumOptions {
+        grace: Duration::from_secs(grace_seconds),
+        keep_previous,
+        dry_run,
+    };
     let Vacuumed {
         path,
         kept,
@@ -94,7 +99,7 @@ pub fn vacuum_cache(
         files,
         bytes,
     } = detached(py, |interrupt| {
-        vacuum(Arc::new(OsVfs), &path, grace, dry_run, interrupt)
+        vacuum(Arc::new(OsVfs), &path, options, interrupt)
     })?;
     Ok((path.into_os_string(), kept, removed, files, bytes))
 }

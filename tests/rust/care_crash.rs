@@ -11,7 +11,7 @@ use dataset_rt::format::names::{GENERATIONS, INDEX, METADATA};
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::repair;
-use dataset_rt::maintain::vacuum::vacuum;
+use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 
@@ -42,7 +42,17 @@ fn repaired(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
 }
 
 fn vacuumed(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
-    vacuum(vfs, path, Duration::ZERO, false, &mut || Ok(())).map(drop)
+    vacuum(
+        vfs,
+        path,
+        VacuumOptions {
+            grace: Duration::ZERO,
+            keep_previous: true,
+            dry_run: false,
+        },
+        &mut || Ok(()),
+    )
+    .map(drop)
 }
 
 fn newest(path: &Path) -> std::result::Result<Contents, String> {

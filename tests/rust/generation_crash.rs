@@ -14,7 +14,7 @@ use dataset_rt::format::names::{
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::repair;
-use dataset_rt::maintain::vacuum::vacuum;
+use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::cache::read_manifest;
 use dataset_rt::store::generations::{Wanted, list};
 use dataset_rt::store::vfs::{OsVfs, Vfs};
@@ -276,7 +276,17 @@ fn a_vacuum_that_the_power_or_the_disk_fails_goes_on_next_time_and_what_is_kept_
         }
     };
     let alter = |vfs: Arc<dyn Vfs>, path: &Path| {
-        vacuum(vfs, path, Duration::ZERO, false, &mut || Ok(())).map(drop)
+        vacuum(
+            vfs,
+            path,
+            VacuumOptions {
+                grace: Duration::ZERO,
+                keep_previous: true,
+                dry_run: false,
+            },
+            &mut || Ok(()),
+        )
+        .map(drop)
     };
     let mut changing = Changing::new(load(folder.path()), &alter, &judge);
     changing.is_atomic = false;

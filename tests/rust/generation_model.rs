@@ -15,7 +15,7 @@ use dataset_rt::dataset::{Dataset, RowNumbers};
 use dataset_rt::error::CacheError;
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
-use dataset_rt::maintain::vacuum::vacuum;
+use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::types::Io;
@@ -219,7 +219,17 @@ impl Twin {
     fn vacuum(&mut self) {
         let grace = Duration::ZERO;
         let vfs = Arc::new(Unsynced);
-        let vacuumed = vacuum(vfs, &self.path, grace, false, &mut || Ok(())).unwrap();
+        let vacuumed = vacuum(
+            vfs,
+            &self.path,
+            VacuumOptions {
+                grace,
+                keep_previous: true,
+                dry_run: false,
+            },
+            &mut || Ok(()),
+        )
+        .unwrap();
         self.kept = vacuumed
             .kept
             .iter()

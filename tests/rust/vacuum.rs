@@ -12,7 +12,7 @@ use dataset_rt::format::names::{GENERATIONS, LEASES, MANIFEST};
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::lease::{Lease, grant, release};
-use dataset_rt::maintain::vacuum::{Vacuumed, vacuum};
+use dataset_rt::maintain::vacuum::{VacuumOptions, Vacuumed, vacuum};
 use dataset_rt::store::change::{Change, now_unix};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::OsVfs;
@@ -33,7 +33,16 @@ fn worn(folder: &Path, generations: u64) -> PathBuf {
 }
 
 fn swept(path: &Path, grace: Duration) -> Result<Vacuumed> {
-    vacuum(Arc::new(OsVfs), path, grace, false, &mut || Ok(()))
+    vacuum(
+        Arc::new(OsVfs),
+        path,
+        VacuumOptions {
+            grace,
+            keep_previous: true,
+            dry_run: false,
+        },
+        &mut || Ok(()),
+    )
 }
 
 fn files(path: &Path) -> BTreeSet<PathBuf> {
@@ -90,7 +99,17 @@ fn the_newest_the_one_before_and_leased_ones_stay_and_every_file_they_need() {
     let lease = leased(&path, 2, 1000);
     let expired = leased(&path, 1, 0);
     let before = files(&path);
-    let told = vacuum(Arc::new(OsVfs), &path, Duration::ZERO, true, &mut || Ok(())).unwrap();
+    let told = vacuum(
+        Arc::new(OsVfs),
+        &path,
+        VacuumOptions {
+            grace: Duration::ZERO,
+            keep_previous: true,
+            dry_run: true,
+        },
+        &mut || Ok(()),
+    )
+    .unwrap();
     assert_eq!(files(&path), before);
     let done = swept(&path, Duration::ZERO).unwrap();
     assert_eq!(
@@ -201,4 +220,25 @@ fn a_file_that_cannot_be_removed_is_named_and_the_next_vacuum_goes_on() {
     swept(&path, Duration::ZERO).unwrap();
     assert!(!path.join("index.bin").exists());
     assert_eq!(ids(&path, 4), [2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn what_somebody_wants_gone_goes_with_the_generation_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = worn(folder.path(), 1);
+    let options = CompactOptions {
+        min_dead_fraction: 0.0,
+        max_shard_bytes: None,
+    };
+    compact(Arc::new(OsVfs), &path, options, &mut || Ok(())).unwrap();
+    assert!(swept(&path, Duration::ZERO).is_ok() && path.join("index.bin").exists());
+    let only_newest = VacuumOptions {
+        grace: Duration::ZERO,
+        keep_previous: false,
+        dry_run: false,
+    };
+    let done = vacuum(Arc::new(OsVfs), &path, only_newest, &mut || Ok(())).unwrap();
+    assert_eq!(done.kept, [(2, "newest")]);
+    assert!(!path.join("index.bin").exists() && !path.join("metadata.arrow").exists());
+    assert_eq!(ids(&path, 2), (1..9).collect::<Vec<_>>());
 }

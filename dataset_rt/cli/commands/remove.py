@@ -81,12 +81,13 @@ def compact(path: str, min_dead_fraction: float) -> None:
 @command
 @cache_path
 @click.option("--grace", type=DURATION, default="7d", show_default=True, help="Keep what was superseded more recently.")
+@click.option("--only-newest", is_flag=True, help="Give up the generation before the newest too.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @confirmation
-def vacuum(path: str, grace: timedelta, dry_run: bool, yes: bool) -> None:
+def vacuum(path: str, grace: timedelta, only_newest: bool, dry_run: bool, yes: bool) -> None:
     """Remove the files of old generations that nobody can need any more.
 
-    The newest generation, the one before it, and those with a lease always stay.
+    The newest generation, the one before it unless --only-newest, and those with a lease stay.
     """
     from dataset_rt.cache import vacuum_cache
 
@@ -95,7 +96,7 @@ def vacuum(path: str, grace: timedelta, dry_run: bool, yes: bool) -> None:
     if not dry_run:
         confirm(f"remove old generations of {cache} for good?", yes=yes)
     with session.waiting("looking for old generations"):
-        report = vacuum_cache(cache, grace=grace, dry_run=dry_run)
+        report = vacuum_cache(cache, grace=grace, keep_previous=not only_newest, dry_run=dry_run)
 
     def render(console: Console) -> None:
         kept = ", ".join(f"{number} ({reason})" for number, reason in report.kept.items())

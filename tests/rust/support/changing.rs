@@ -17,7 +17,7 @@ use dataset_rt::store::publish::PUBLISHED_IN_DOUBT;
 use dataset_rt::store::vfs::Vfs;
 
 use super::crash_vfs::{Fault, FaultKind, Forgetful, SimDisk};
-use super::disk::Tree;
+use super::disk::{Tree, digest};
 use super::scenario::{hidden, is_hidden, store};
 
 /// Name of the cache that is changed.
@@ -48,7 +48,7 @@ pub struct Changing<'a> {
     judge: &'a dyn Fn(&Path) -> State,
     /// Whether an error means that nothing was changed.
     pub is_atomic: bool,
-    judged: Mutex<HashMap<Tree, State>>,
+    judged: Mutex<HashMap<[u8; 32], State>>,
     /// States on which the change was tried again.
     again: Mutex<HashSet<Tried>>,
 }
@@ -241,10 +241,10 @@ impl<'a> Changing<'a> {
     fn state(&self, tree: &Tree) -> State {
         let mut judged = self.judged.lock().unwrap();
         judged
-            .entry(visible(tree))
-            .or_insert_with_key(|visible| {
+            .entry(digest(tree.iter().filter(|(path, _)| !is_hidden(path))))
+            .or_insert_with(|| {
                 let root = Root::new();
-                store(visible, root.path());
+                store(&visible(tree), root.path());
                 (self.judge)(&root.path().join(NAME))
             })
             .clone()

@@ -8,8 +8,30 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 /// What is on a disk: directories as None, files with their bytes, by path below the root.
 pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// Tells trees apart without keeping them.
+pub fn digest<'a>(tree: impl IntoIterator<Item = (&'a PathBuf, &'a Option<Vec<u8>>)>) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    let mut field = |bytes: &[u8]| {
+        hasher.update((bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    for (path, content) in tree {
+        field(path.as_os_str().as_encoded_bytes());
+        match content {
+            None => field(b"directory"),
+            Some(bytes) => {
+                field(b"file");
+                field(bytes);
+            }
+        }
+    }
+    hasher.finalize().into()
+}
 
 /// More combinations of losses than this are sampled, not enumerated.
 const EXHAUSTIVE: usize = 1024;
@@ -191,7 +213,7 @@ impl Nodes {
         let mut seen = HashSet::new();
         let mut each = |choice: &[usize]| {
             let tree = self.survivors(&fates, choice);
-            if seen.insert(tree.clone()) {
+            if seen.insert(digest(&tree)) {
                 visit(&tree)
             } else {
                 Ok(())

@@ -7,6 +7,7 @@ mod cold;
 mod copy;
 mod direct;
 mod locate;
+mod opened;
 mod selection;
 mod share;
 mod target;

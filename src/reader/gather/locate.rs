@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
+use super::opened::{Even, Opened};
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Dictionary};
 use crate::format::index::{IndexRow, ROW_BYTES};
 use crate::reader::files::Tables;
 use crate::store::cache::Cache;
 use crate::store::file::FileReader;
-use crate::store::prefetch::prefetch;
-use crate::store::stride::RowBytes;
-use crate::store::verify::Checked;
 use crate::types::{SampleRef, Verify};
 
 /// Mapped shards that one gatherer keeps open. Records of further ones are copied out of them at once.
@@ -18,7 +16,7 @@ const SHARDS_MAX: usize = 4096;
 /// Index rows that are asked for ahead of the one being read.
 const AHEAD: usize = 64;
 /// No slot of a list.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// One record, found.
 #[derive(Clone, Copy, Debug)]
@@ -58,91 +56,18 @@ struct OpenTables {
 
 /// What locating a record needs to know of its shard.
 #[derive(Clone, Copy, Debug)]
-struct ShardPlace {
+pub(super) struct ShardPlace {
     /// Its place among the open ones, or [`NONE`].
-    slot: u32,
-    algorithm: Algorithm,
-    byte_len: u64,
+    pub slot: u32,
+    pub algorithm: Algorithm,
+    pub byte_len: u64,
 }
 
 /// A mapped shard.
 #[derive(Debug)]
-struct OpenShard {
+pub(super) struct OpenShard {
     number: u64,
-    file: Arc<FileReader>,
-}
-
-/// What finds records of one cache without a look at the system.
-#[derive(Clone, Copy)]
-pub(super) struct Opened<'a> {
-    files: &'a Files,
-    table: u32,
-    index: &'a [RowBytes],
-    shards: &'a [ShardPlace],
-    checked: Checked<'a>,
-}
-
-impl<'a> Opened<'a> {
-    /// The index row of a sample and the mapped shard that the record lies in.
-    #[inline]
-    fn row(&self, sample: u64) -> Option<(IndexRow, ShardPlace)> {
-        let row = IndexRow::from_bytes(self.index.get(usize::try_from(sample).ok()?)?)?;
-        let shard = *self.shards.get(usize::try_from(row.shard).ok()?)?;
-        let end = row.offset.checked_add(row.byte_len)?;
-        (shard.slot != NONE && end <= shard.byte_len).then_some((row, shard))
-    }
-
-    /// The record of a sample, not compared with anything, if its payload is stored as it is.
-    #[inline]
-    pub fn plain(&self, sample: u64) -> Option<&'a [u8]> {
-        let (row, shard) = self.row(sample)?;
-        if shard.algorithm != Algorithm::None {
-            return None;
-        }
-        let memory = self.files.shards.get(shard.slot as usize)?.file.memory()?;
-        memory.get(row.offset as usize..(row.offset + row.byte_len) as usize)
-    }
-
-    /// Whether the record of a sample need not be compared with its checksum any more.
-    #[inline]
-    pub fn is_checked(&self, sample: u64) -> bool {
-        self.checked.holds(sample)
-    }
-
-    /// Asks the processor for what is needed to find the record of a sample.
-    #[inline]
-    pub fn prefetch(&self, sample: u64) {
-        if let Some(row) = self.index.get(sample as usize) {
-            prefetch(row);
-        }
-    }
-}
-
-/// Records of one length that all lie one behind the other in mapped shards, uncompressed.
-pub(super) struct Even<'a> {
-    /// The first sample of each run and the records of the run, in sample order.
-    runs: Vec<(u64, &'a [u8])>,
-    len: usize,
-    checked: Checked<'a>,
-}
-
-impl<'a> Even<'a> {
-    /// The record of a sample, not compared with anything.
-    #[inline]
-    pub fn plain(&self, sample: u64) -> Option<&'a [u8]> {
-        let next = self.runs.partition_point(|(start, _)| *start <= sample);
-        let (start, records) = self.runs.get(next.checked_sub(1)?)?;
-        let first = usize::try_from(sample - start)
-            .ok()?
-            .checked_mul(self.len)?;
-        records.get(first..first.checked_add(self.len)?)
-    }
-
-    /// Whether the record of a sample need not be compared with its checksum any more.
-    #[inline]
-    pub fn is_checked(&self, sample: u64) -> bool {
-        self.checked.holds(sample)
-    }
+    pub file: Arc<FileReader>,
 }
 
 /// Files that a gatherer has opened, and records copied out of files that are not mapped.
@@ -224,7 +149,7 @@ impl Files {
         let tables = self.tables.get(table as usize)?;
         let memory = tables.files.as_ref()?.index.memory()?;
         Some(Opened {
-            files: self,
+            files: &self.shards,
             table,
             index: memory.as_chunks::<{ ROW_BYTES as usize }>().0,
             shards: &tables.shards,

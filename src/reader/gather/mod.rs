@@ -7,6 +7,7 @@ mod cold;
 mod copy;
 mod direct;
 mod locate;
+mod opened;
 mod selection;
 mod share;
 mod target;
@@ -65,7 +66,8 @@ pub struct Gatherer {
     files: Files,
     pool: Arc<SlotPool>,
     located: Vec<Located>,
-    scratch: Scratch,
+    /// One for each thread that has copied so far.
+    scratch: Vec<Scratch>,
     cold: Cold,
     populator: Arc<Populator>,
     laps: Laps,
@@ -104,7 +106,7 @@ impl Gatherer {
             files: Files::new(caches, verify),
             pool,
             located: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: Vec::new(),
             cold: Cold::default(),
             populator,
             laps: Laps::default(),
@@ -433,12 +435,14 @@ fn share(
     (first, rows): (usize, &[Located]),
     mut targets: Vec<Target<'_>>,
     crew: Option<&Crew>,
-    scratch: &mut Scratch,
+    scratch: &mut Vec<Scratch>,
 ) -> Result<usize> {
     let bytes: usize = rows.iter().map(|at| at.len).sum();
     let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
     let Some(crew) = crew else {
-        copy(source, selection, (first, rows), &mut targets, scratch)?;
+        let mut own = scratch.pop().unwrap_or_default();
+        copy(source, selection, (first, rows), &mut targets, &mut own)?;
+        scratch.push(own);
         return Ok(1);
     };
     let mut blocks = Vec::new();
@@ -457,17 +461,17 @@ fn share(
         blocks.push(Mutex::new((start..end, fronts)));
         start = end;
     }
+    // A decoder takes as long to make as a few records take to decode.
+    let spare = Mutex::new(std::mem::take(scratch));
     crew.try_map(&blocks, |block| {
         let (range, targets) = &mut *lock(block);
         let own = rows.get(range.clone()).unwrap_or_default();
-        let mut scratch = Scratch::default();
-        copy(
-            source,
-            selection,
-            (first + range.start, own),
-            targets,
-            &mut scratch,
-        )
+        let mut scratch = lock(&spare).pop().unwrap_or_default();
+        let rows = (first + range.start, own);
+        copy(source, selection, rows, targets, &mut scratch)?;
+        lock(&spare).push(scratch);
+        Ok(())
     })?;
+    *scratch = std::mem::take(&mut *lock(&spare));
     Ok(crew.threads())
 }

@@ -292,7 +292,7 @@ def lease_generation(
     Raises:
         GenerationNotFoundError: There is no such generation, or no more.
         CacheIOError: The cache cannot be written to.
-        ValueError: `duration` is not positive.
+        ValueError: `duration` is not positive, or would end after the year 9999; nothing is written.
 
     Example:
         >>> with lease_generation(cache) as lease:
@@ -301,6 +301,8 @@ def lease_generation(
     seconds = int(duration.total_seconds())
     if seconds <= 0:
         raise ValueError(f"duration must be a second or more, found {duration}")
+    if seconds >= (datetime.max.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds():
+        raise ValueError(f"duration must end before the year 10000, found {duration}")
     number, expires, file = native.lease_generation(os.fspath(path), generation, seconds)
     return Lease(Path(path), number, datetime.fromtimestamp(expires, UTC), Path(file))
 

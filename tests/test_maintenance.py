@@ -218,6 +218,13 @@ def test_nothing_of_a_sample_that_was_taken_down_stays_on_the_disk(cache):
     assert b"payload 8" in left
 
 
+def test_a_lease_that_would_end_after_the_last_date_is_refused_and_keeps_nothing(cache):
+    delete_samples(cache, [1])
+    with pytest.raises(ValueError, match="year 10000"):
+        lease_generation(cache, duration=timedelta.max)
+    assert list((cache / "generations").glob("leases/*")) == []
+
+
 def test_a_vacuum_refuses_what_it_cannot_read_and_bad_arguments(cache):
     delete_samples(cache, [1])
     (cache / "generations" / "leases").mkdir()

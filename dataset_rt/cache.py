@@ -258,7 +258,8 @@ def repair_cache(path: str | Path) -> RepairReport:
         What is kept and what is lost.
 
     Raises:
-        InvalidCacheError: No manifest can be trusted, or no sample could be kept; nothing is changed.
+        InvalidCacheError: No manifest can be trusted, no sample could be kept, or it cannot be known which samples were
+            deleted; nothing is changed.
         CacheLockedError: Another process writes or changes the cache.
         KeyboardInterrupt: Ctrl-C; nothing is changed.
 

@@ -376,4 +376,6 @@ def _ids_of(frame: pl.DataFrame) -> NDArray[np.uint64]:
         raise TypeError(f"column sample_id must hold integers, found {column.dtype}")
     if column.null_count() > 0:
         raise TypeError(f"column sample_id has {column.null_count()} nulls")
+    if (column < 0).any():
+        raise TypeError(f"sample ids start at 0, found {column.min()}")
     return column.cast(pl.UInt64).to_numpy()

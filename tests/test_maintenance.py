@@ -81,6 +81,13 @@ def test_an_id_that_was_never_given_is_refused_and_nothing_is_deleted(cache):
     assert len(ordered(cache)) == 20
 
 
+def test_negative_ids_are_refused_in_arrays_and_frames_alike(cache):
+    for samples in ([-1], pl.DataFrame({"sample_id": [3, -1]})):
+        with pytest.raises(TypeError, match="sample ids start at 0, found -1"):
+            delete_samples(cache, samples)
+    assert len(ordered(cache)) == 20
+
+
 def test_nothing_to_delete_changes_nothing(cache):
     assert not delete_samples(cache, []).changed
     assert not delete_samples(cache, pl.col("n") > 100).changed

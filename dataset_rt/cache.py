@@ -258,7 +258,8 @@ def repair_cache(path: str | Path) -> RepairReport:
         What is kept and what is lost.
 
     Raises:
-        InvalidCacheError: No manifest can be trusted, or no sample could be kept; nothing is changed.
+        InvalidCacheError: No manifest can be trusted, no sample could be kept, or it cannot be known which samples were
+            deleted; nothing is changed.
         CacheLockedError: Another process writes or changes the cache.
         KeyboardInterrupt: Ctrl-C; nothing is changed.
 
@@ -292,7 +293,7 @@ def lease_generation(
     Raises:
         GenerationNotFoundError: There is no such generation, or no more.
         CacheIOError: The cache cannot be written to.
-        ValueError: `duration` is not positive.
+        ValueError: `duration` is not positive, or would end after the year 9999; nothing is written.
 
     Example:
         >>> with lease_generation(cache) as lease:
@@ -301,6 +302,8 @@ def lease_generation(
     seconds = int(duration.total_seconds())
     if seconds <= 0:
         raise ValueError(f"duration must be a second or more, found {duration}")
+    if seconds >= (datetime.max.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds():
+        raise ValueError(f"duration must end before the year 10000, found {duration}")
     number, expires, file = native.lease_generation(os.fspath(path), generation, seconds)
     return Lease(Path(path), number, datetime.fromtimestamp(expires, UTC), Path(file))
 
@@ -373,4 +376,6 @@ def _ids_of(frame: pl.DataFrame) -> NDArray[np.uint64]:
         raise TypeError(f"column sample_id must hold integers, found {column.dtype}")
     if column.null_count() > 0:
         raise TypeError(f"column sample_id has {column.null_count()} nulls")
+    if (column < 0).any():
+        raise TypeError(f"sample ids start at 0, found {column.min()}")
     return column.cast(pl.UInt64).to_numpy()

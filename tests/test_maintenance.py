@@ -81,6 +81,13 @@ def test_an_id_that_was_never_given_is_refused_and_nothing_is_deleted(cache):
     assert len(ordered(cache)) == 20
 
 
+def test_negative_ids_are_refused_in_arrays_and_frames_alike(cache):
+    for samples in ([-1], pl.DataFrame({"sample_id": [3, -1]})):
+        with pytest.raises(TypeError, match="sample ids start at 0, found -1"):
+            delete_samples(cache, samples)
+    assert len(ordered(cache)) == 20
+
+
 def test_nothing_to_delete_changes_nothing(cache):
     assert not delete_samples(cache, []).changed
     assert not delete_samples(cache, pl.col("n") > 100).changed
@@ -216,6 +223,13 @@ def test_nothing_of_a_sample_that_was_taken_down_stays_on_the_disk(cache):
     assert b"payload 7" not in left
     assert b"sample 7" not in left
     assert b"payload 8" in left
+
+
+def test_a_lease_that_would_end_after_the_last_date_is_refused_and_keeps_nothing(cache):
+    delete_samples(cache, [1])
+    with pytest.raises(ValueError, match="year 10000"):
+        lease_generation(cache, duration=timedelta.max)
+    assert list((cache / "generations").glob("leases/*")) == []
 
 
 def test_a_vacuum_refuses_what_it_cannot_read_and_bad_arguments(cache):

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use super::lease;
 use crate::error::{CacheError, Result};
-use crate::format::generation::{folder, placed};
+use crate::format::generation::{Operation, folder, placed};
 use crate::format::manifest::Manifest;
-use crate::format::names::{GENERATIONS, MANIFEST, SHARDS};
+use crate::format::names::{
+    CHECKSUMS, DELETED, DICTIONARY, GENERATIONS, INDEX, MANIFEST, METADATA, SHARDS,
+};
 use crate::store::change::{Change, now_unix};
 use crate::store::generations::{self, Wanted};
 use crate::store::vfs::Vfs;
@@ -48,7 +50,8 @@ pub struct VacuumOptions {
 /// Removes what only generations need that are not kept.
 ///
 /// # Errors
-/// As [`Change::begin`]; that of any manifest or lease that cannot be read: nothing is removed then; [`CacheError::Io`]
+/// As [`Change::begin`]; that of any manifest, unless a repair has replaced its generation, or lease that cannot be read:
+/// nothing is removed then; [`CacheError::Io`]
 /// for a file that cannot be removed: the next vacuum goes on from there.
 pub fn vacuum(
     vfs: Arc<dyn Vfs>,
@@ -58,7 +61,7 @@ pub fn vacuum(
 ) -> Result<Vacuumed> {
     let change = Change::begin(Arc::clone(&vfs), path, Wanted::Newest)?;
     let path = change.path();
-    let manifests = read_all(path)?;
+    let (manifests, replaced) = read_all(path)?;
     let leases = lease::list(&*vfs, path)?;
     let leased = leases.iter().filter(|(_, lease)| !lease.is_expired());
     let leased: BTreeSet<u64> = leased.map(|(_, lease)| lease.generation).collect();
@@ -73,6 +76,14 @@ pub fn vacuum(
             true => needed.extend(names),
             false => drop(condemned.insert(*number, names.collect::<Vec<_>>())),
         }
+    }
+    // Whoever opened one before it was damaged has it as long as any generation before it is kept.
+    let oldest_kept = kept.iter().map(|(number, _)| *number).min();
+    for number in replaced
+        .into_iter()
+        .filter(|number| Some(*number) < oldest_kept)
+    {
+        condemned.insert(number, own_files(&*vfs, path, number)?);
     }
     if needed.is_empty() {
         return Err(CacheError::internal("a vacuum that would keep no file"));
@@ -94,7 +105,7 @@ pub fn vacuum(
     let given_up: Vec<&Manifest> = given_up.collect();
     let vacuumed = Vacuumed {
         path: path.to_path_buf(),
-        removed: given_up.iter().map(|manifest| manifest.number()).collect(),
+        removed: condemned.keys().copied().collect(),
         kept,
         files: files.len() as u64,
         bytes,
@@ -122,20 +133,56 @@ pub fn vacuum(
     Ok(vacuumed)
 }
 
-/// The manifests of all generations that have one.
-fn read_all(path: &Path) -> Result<BTreeMap<u64, Manifest>> {
+/// The manifests of all generations that have one that can be read, and the numbers of those that a repair replaced since
+/// theirs cannot.
+fn read_all(path: &Path) -> Result<(BTreeMap<u64, Manifest>, Vec<u64>)> {
     let folder = generations::open_folder(path)?;
     let numbers = generations::list(path)?;
     let mut manifests = BTreeMap::new();
+    let mut unreadable = Vec::new();
     for number in [0].into_iter().chain(numbers) {
         match generations::read_manifest(&folder, path, number) {
             Ok(manifest) => drop(manifests.insert(number, manifest)),
             // An earlier vacuum took its manifest last.
             Err(CacheError::NotFound { .. }) if number > 0 => {}
+            Err(error @ (CacheError::Manifest { .. } | CacheError::DamagedFile { .. }))
+                if number > 0 =>
+            {
+                unreadable.push((number, error));
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(manifests)
+    let repairs = manifests.values().filter_map(|manifest| {
+        let own = manifest.generation.as_ref()?;
+        (own.operation == Operation::Repair).then_some(own.number)
+    });
+    let last_repair = repairs.max();
+    let mut replaced = Vec::new();
+    for (number, error) in unreadable {
+        match Some(number) < last_repair {
+            true => replaced.push(number),
+            false => return Err(error),
+        }
+    }
+    Ok((manifests, replaced))
+}
+
+/// What lies in the folder of generation `number` under names that generations use, but for its manifest.
+fn own_files(vfs: &dyn Vfs, path: &Path, number: u64) -> Result<Vec<String>> {
+    let names = [INDEX, CHECKSUMS, METADATA, DICTIONARY, DELETED].map(str::to_owned);
+    let mut names = Vec::from(names);
+    let shards = path.join(placed(number, SHARDS));
+    if vfs
+        .exists(&shards)
+        .map_err(|error| CacheError::io("look for", &shards, error))?
+    {
+        let listed = vfs.list(&shards);
+        let listed = listed.map_err(|error| CacheError::io("list directory", &shards, error))?;
+        let listed = listed.iter().filter_map(|name| name.to_str());
+        names.extend(listed.map(|name| format!("{SHARDS}/{name}")));
+    }
+    Ok(names.iter().map(|name| placed(number, name)).collect())
 }
 
 /// The generations to be kept, and why.

@@ -80,8 +80,11 @@ impl Change {
         }
         let cache = Cache::open_generation(&path, Arc::new(FilePool::new(Io::Auto)), wanted)?;
         let newest = generations::list(&path)?.last().copied().unwrap_or(0);
+        let newest = newest.max(cache.manifest().number());
         Ok(Self {
-            next: newest.max(cache.manifest().number()).saturating_add(1),
+            next: newest
+                .checked_add(1)
+                .ok_or_else(|| CacheError::limit("generations", newest, u64::MAX - 1))?,
             vfs,
             cache: Arc::new(cache),
             lock: Some(lock),

@@ -9,6 +9,7 @@ use dataset_rt::error::{CacheError, Result};
 use dataset_rt::format::names::{
     CHECKSUMS, DELETED, DICTIONARY, GENERATIONS, INDEX, MANIFEST, METADATA,
 };
+use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::{Repaired, repair};
 use dataset_rt::store::generations::Wanted;
@@ -171,6 +172,54 @@ fn a_damaged_list_of_deleted_ids_lets_none_of_them_back() {
     let done = repaired(&path).unwrap();
     assert_eq!(done.lost, [0u64; 0]);
     assert_holds(&path, &[3, 20]);
+}
+
+#[test]
+fn where_deleted_samples_might_come_back_nothing_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = cache(folder.path(), Layout::none(700));
+    delete(Arc::new(OsVfs), &path, vec![3, 20]).unwrap();
+    let generation = path.join(GENERATIONS).join("000001");
+    let (list, manifest) = (generation.join(DELETED), generation.join(MANIFEST));
+    let (sound, sound_manifest) = (fs::read(&list).unwrap(), fs::read(&manifest).unwrap());
+    let mut other_ids = sound.clone();
+    other_ids[0] = 4;
+    for damaged in [&sound[..8], &sound[..0], &other_ids[..], &[0; 24]] {
+        for manifest_bytes in [&sound_manifest[..], b"{}"] {
+            fs::write(&list, damaged).unwrap();
+            fs::write(&manifest, manifest_bytes).unwrap();
+            let error = repaired(&path).unwrap_err();
+            assert!(
+                matches!(&error, CacheError::DamagedFile { path, .. } if *path == fs::canonicalize(&list).unwrap()),
+                "{error:?}"
+            );
+        }
+    }
+    fs::write(&manifest, &sound_manifest).unwrap();
+    fs::remove_file(&list).unwrap();
+    repaired(&path).unwrap_err();
+    assert_eq!(fs::read_dir(path.join(GENERATIONS)).unwrap().count(), 1);
+
+    fs::write(&list, &sound).unwrap();
+    assert!(repaired(&path).unwrap().damaged.is_empty());
+    assert_holds(&path, &[3, 20]);
+}
+
+#[test]
+fn a_list_of_deleted_ids_is_made_anew_from_what_a_compaction_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = cache(folder.path(), Layout::none(700));
+    delete(Arc::new(OsVfs), &path, vec![3, 20]).unwrap();
+    let options = CompactOptions {
+        min_dead_fraction: 0.0,
+        ..CompactOptions::default()
+    };
+    compact(Arc::new(OsVfs), &path, options, &mut || Ok(())).unwrap();
+    delete(Arc::new(OsVfs), &path, vec![7]).unwrap();
+    fs::remove_file(path.join(GENERATIONS).join("000001").join(DELETED)).unwrap();
+    let done = repaired(&path).unwrap();
+    assert_eq!((done.lost.len(), done.changed.deleted), (0, 2));
+    assert_holds(&path, &[3, 7, 20]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use dataset_rt::format::names::{GENERATIONS, LEASES, MANIFEST};
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::lease::{Lease, grant, release};
+use dataset_rt::maintain::repair::repair;
 use dataset_rt::maintain::vacuum::{VacuumOptions, Vacuumed, vacuum};
 use dataset_rt::store::change::{Change, now_unix};
 use dataset_rt::store::generations::Wanted;
@@ -153,6 +154,27 @@ fn any_unreadable_manifest_or_lease_stops_it_before_anything_is_removed() {
         swept(&path, Duration::ZERO).unwrap_err();
         assert_eq!(files(&path), before, "{victim}");
     }
+}
+
+#[test]
+fn a_generation_that_a_repair_replaced_is_given_up_with_its_files_once_none_before_it_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = worn(folder.path(), 4);
+    let damaged = path.join(GENERATIONS).join("000004");
+    fs::write(damaged.join(MANIFEST), b"{").unwrap();
+    repair(Arc::new(OsVfs), &path, &mut || Ok(())).unwrap();
+    let done = swept(&path, Duration::ZERO).unwrap();
+    assert_eq!(done.kept, [(3, "previous"), (5, "newest")]);
+    assert_eq!(done.removed, [0, 1, 2]);
+    assert!(damaged.join(MANIFEST).exists());
+
+    delete(Arc::new(OsVfs), &path, vec![4]).unwrap();
+    let done = swept(&path, Duration::ZERO).unwrap();
+    assert_eq!(done.kept, [(5, "previous"), (6, "newest")]);
+    assert!(done.removed.ends_with(&[3, 4]));
+    assert!(!damaged.exists());
+    assert_eq!(ids(&path, 5), [4, 5, 6, 7, 8]);
+    assert_eq!(ids(&path, 6), [5, 6, 7, 8]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod newer;
 mod restore;
+mod taken;
 mod wreck;
 
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ pub struct Repaired {
     /// Ids of samples that were there and are lost, in ascending order.
     pub lost: Vec<u64>,
     /// Newer generations whose manifest could not be trusted, and why. What they added is lost; what they deleted is
-    /// deleted again where their list of it can be trusted.
+    /// deleted again.
     pub lost_generations: Vec<(u64, String)>,
     /// Files that were not what they should be.
     pub damaged: Vec<PathBuf>,
@@ -52,8 +53,8 @@ pub struct Repaired {
 ///
 /// # Errors
 /// As [`generations::choose`] if no manifest can be trusted: nothing says then what is in the files. As [`Change::begin`]
-/// and [`Change::publish`]; the error of `interrupt`; [`CacheError::DamagedFile`] if no sample would be left. Nothing is
-/// changed then, but as that says.
+/// and [`Change::publish`]; the error of `interrupt`; [`CacheError::DamagedFile`] if no sample would be left, or if it cannot
+/// be known which were deleted. Nothing is changed then, but as that says.
 pub fn repair(
     vfs: Arc<dyn Vfs>,
     path: &Path,
@@ -75,7 +76,7 @@ type Ready = Box<(Change, Staging, Manifest)>;
 fn prepare(mut change: Change, failure: &Arc<Failure>) -> Result<(Repaired, Option<Ready>)> {
     let before = change.cache().manifest().clone();
     let folder = generations::open_folder(change.path())?;
-    let newer = Newer::look(&folder, change.path(), before.number(), before.sample_ids());
+    let newer = Newer::look(&folder, change.path(), before.number(), before.sample_ids())?;
     let wreck = Wreck::look(change.shared(), &|| failure.check())?;
     let mut damaged = wreck.damaged().to_vec();
     if before.number() > 0 && generations::read_manifest(&folder, change.path(), 0).is_err() {

@@ -1,7 +1,10 @@
 //! Generations newer than the last one whose manifest can be trusted: what of them must not be forgotten.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
+use super::taken::unknown;
+use crate::error::{CacheError, Result};
 use crate::format::generation::{decode_deleted, placed};
 use crate::format::index::ROW_BYTES;
 use crate::format::names::{DELETED, INDEX};
@@ -16,7 +19,7 @@ pub struct Newer {
     pub newest: u64,
     /// Their numbers, and what is wrong with each.
     pub lost: Vec<(u64, String)>,
-    /// Ids that they took out, as far as their list can be trusted by itself.
+    /// Ids that they took out.
     pub deleted: Vec<u64>,
     /// One more than the highest id that they may have given.
     pub sample_ids: u64,
@@ -24,7 +27,10 @@ pub struct Newer {
 
 impl Newer {
     /// Looks at the generations after number `last_good`, which had given `sample_ids` ids.
-    pub fn look(folder: &Folder, path: &Path, last_good: u64, sample_ids: u64) -> Self {
+    ///
+    /// # Errors
+    /// [`CacheError::DamagedFile`] or [`CacheError::Io`] if one took samples out and does not tell which.
+    pub fn look(folder: &Folder, path: &Path, last_good: u64, sample_ids: u64) -> Result<Self> {
         let numbers = generations::list(path).unwrap_or_default();
         let mut newer = Self {
             newest: last_good,
@@ -36,10 +42,17 @@ impl Newer {
             if let Err(fault) = read_manifest(folder, path, number) {
                 newer.lost.push((number, fault.to_string()));
             }
-            let bytes = std::fs::read(path.join(placed(number, DELETED))).unwrap_or_default();
-            newer
-                .deleted
-                .extend(decode_deleted(&bytes).unwrap_or_default());
+            let file = path.join(placed(number, DELETED));
+            match std::fs::read(&file) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(CacheError::io("read", &file, error)),
+                Ok(bytes) => {
+                    let ids = decode_deleted(&bytes);
+                    let ids =
+                        ids.map_err(|found| unknown(&file, "the ids of deleted samples", found))?;
+                    newer.deleted.extend(ids);
+                }
+            }
             // An id that was given must not be given again, and an index has a row for each.
             let index = std::fs::metadata(path.join(placed(number, INDEX)));
             let given = index.map_or(0, |found| found.len() / ROW_BYTES);
@@ -47,6 +60,6 @@ impl Newer {
         }
         let sample_ids = newer.sample_ids;
         newer.deleted.retain(|id| *id < sample_ids);
-        newer
+        Ok(newer)
     }
 }

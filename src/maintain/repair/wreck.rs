@@ -1,14 +1,15 @@
 //! What is left of a damaged cache: which files are what the manifest says, and which records can be trusted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::taken::Taken;
 use crate::error::{CacheError, Result};
 use crate::format::checksum::{Crc32c, Sha256Digest, Sha256Hasher};
 use crate::format::compression::{self, Algorithm};
-use crate::format::generation::{DeletedPart, decode_deleted, placed};
+use crate::format::generation::{DeletedPart, placed};
 use crate::format::index::{IndexRow, ROW_BYTES};
-use crate::format::manifest::{CHECKSUM_BYTES, Compression, Manifest};
+use crate::format::manifest::{CHECKSUM_BYTES, Compression};
 use crate::format::row::Rows;
 use crate::format::{envelope, names};
 use crate::store::cache::Cache;
@@ -64,7 +65,7 @@ impl Wreck {
     /// Reads every file of a cache whose manifest can be trusted, on all threads. `stop` is asked whether to go on.
     ///
     /// # Errors
-    /// Those of `stop`; what is wrong with files is no error.
+    /// Those of `stop`, and of [`Taken::look`]; whatever else is wrong with files is no error.
     pub fn look(cache: Arc<Cache>, stop: &(dyn Fn() -> Result<()> + Sync)) -> Result<Self> {
         let (manifest, path) = (cache.manifest(), cache.path());
         let own = manifest.generation.as_ref();
@@ -127,12 +128,16 @@ impl Wreck {
             false => true,
         };
         let found = found.skip(parts.len());
-        let Deleted {
+        let is_left_behind = |id| {
+            let bytes = read(&index, id, ROW_BYTES).filter(|_| index.is_sound);
+            bytes.and_then(|bytes| IndexRow::from_bytes(&bytes)) == Some(IndexRow::GONE)
+        };
+        let Taken {
             gone,
             told,
             sound_parts,
             bad_parts,
-        } = deleted(path, manifest);
+        } = Taken::look(path, manifest, is_left_behind)?;
         damaged.extend(bad_parts);
         Ok(Self {
             index,
@@ -152,7 +157,7 @@ impl Wreck {
         &self.damaged
     }
 
-    /// Ids that are gone, as far as that can be known, in ascending order.
+    /// Ids that are gone, in ascending order.
     pub fn gone(&self) -> &[u64] {
         &self.gone
     }
@@ -265,42 +270,4 @@ fn remains(place: &Place, stop: &(dyn Fn() -> Result<()> + Sync)) -> Result<Rema
         file: Some(file),
         is_sound,
     })
-}
-
-/// What the files of deleted ids say.
-#[derive(Default)]
-struct Deleted {
-    gone: Vec<u64>,
-    told: Vec<u64>,
-    sound_parts: Vec<DeletedPart>,
-    bad_parts: Vec<PathBuf>,
-}
-
-/// Reads the files of deleted ids. Of a damaged one, all that could be ids count: a sample that somebody wanted gone must not
-/// come back.
-fn deleted(path: &Path, manifest: &Manifest) -> Deleted {
-    let mut found = Deleted::default();
-    for part in manifest.deleted_parts() {
-        let file = path.join(placed(part.generation, names::DELETED));
-        let bytes = std::fs::read(&file).unwrap_or_default();
-        match decode_deleted(&bytes) {
-            Ok(ids) if Sha256Digest::of(&bytes) == part.sha256 => {
-                found.told.extend(ids);
-                found.sound_parts.push(*part);
-            }
-            _ => {
-                let words = bytes.as_chunks::<8>().0.iter();
-                let ids = words.map(|word| u64::from_le_bytes(*word));
-                let ids = ids.take(usize::try_from(part.count).unwrap_or(usize::MAX));
-                found
-                    .gone
-                    .extend(ids.filter(|id| *id < manifest.sample_ids()));
-                found.bad_parts.push(file);
-            }
-        }
-    }
-    found.gone.extend(&found.told);
-    found.gone.sort_unstable();
-    found.gone.dedup();
-    found
 }

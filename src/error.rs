@@ -171,6 +171,14 @@ pub enum CacheError {
     #[error("row {index} is out of range for {len} rows")]
     OutOfRange { index: i128, len: u64 },
 
+    /// A sample id that was never given.
+    #[error("{}: there is no sample {sample_id}; {sample_ids} ids were given, from 0 on", path.display())]
+    NoSample {
+        path: PathBuf,
+        sample_id: u64,
+        sample_ids: u64,
+    },
+
     /// A number exceeds what this build handles; see [`crate::limits`].
     #[error("{what} is {found}, more than the limit of {limit}")]
     Limit {

@@ -16,7 +16,7 @@ use crate::store::vfs::Vfs;
 /// Takes the samples `ids` out of the cache at `path`; those that are gone already change nothing.
 ///
 /// # Errors
-/// [`CacheError::OutOfRange`] for an id that was never given; as [`Change::begin`] and [`Change::publish`]. Nothing is
+/// [`CacheError::NoSample`] for an id that was never given; as [`Change::begin`] and [`Change::publish`]. Nothing is
 /// changed then, but as that says.
 pub fn delete(vfs: Arc<dyn Vfs>, path: &Path, ids: Vec<u64>) -> Result<Changed> {
     let mut change = Change::begin(vfs, path, Wanted::Newest)?;
@@ -56,9 +56,10 @@ fn still_there(cache: &Cache, mut ids: Vec<u64>) -> Result<Vec<u64>> {
     ids.sort_unstable();
     ids.dedup();
     if let Some(beyond) = ids.last().filter(|id| **id >= cache.sample_ids()) {
-        return Err(CacheError::OutOfRange {
-            index: i128::from(*beyond),
-            len: cache.sample_ids(),
+        return Err(CacheError::NoSample {
+            path: cache.path().to_path_buf(),
+            sample_id: *beyond,
+            sample_ids: cache.sample_ids(),
         });
     }
     if let Some(live) = cache.live()? {

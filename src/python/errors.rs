@@ -220,6 +220,16 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("length", len)?;
             "RowIndexError"
         }
+        CacheError::NoSample {
+            path,
+            sample_id,
+            sample_ids,
+        } => {
+            fields.set_item("path", path)?;
+            fields.set_item("index", sample_id)?;
+            fields.set_item("length", sample_ids)?;
+            "RowIndexError"
+        }
         CacheError::Limit { found, limit, .. } => {
             fields.set_item("found", found)?;
             fields.set_item("expected", limit)?;

@@ -225,7 +225,7 @@ impl Cache {
     pub fn index(&self) -> Result<Arc<FileReader>> {
         let len = self.manifest.index_byte_len();
         self.index.get(&self.pool, || {
-            FileReader::open(&self.index_path(), len, self.io, Purpose::Table)
+            self.open_file(&self.index_path(), len, Purpose::Table)
         })
     }
 
@@ -235,8 +235,29 @@ impl Cache {
             return Ok(None);
         }
         let len = self.manifest.checksums_byte_len();
-        let open = || FileReader::open(&self.checksums_path(), len, self.io, Purpose::Table);
+        let open = || self.open_file(&self.checksums_path(), len, Purpose::Table);
         self.checksums.get(&self.pool, open).map(Some)
+    }
+
+    /// Opens a file that was there when the cache was opened.
+    fn open_file(&self, path: &Path, byte_len: u64, purpose: Purpose) -> Result<FileReader> {
+        let opened = FileReader::open(path, byte_len, self.io, purpose);
+        let is_old = self.manifest.format_version >= generations::GENERATIONS_FORMAT;
+        match opened {
+            Err(CacheError::DamagedFile { .. }) if is_old && !path.exists() => {
+                let number = self.manifest.number();
+                let found = format!(
+                    "nothing; a vacuum may have given up generation {number}, which a lease would have kept"
+                );
+                Err(CacheError::damaged(
+                    path,
+                    "file of the cache",
+                    "a file",
+                    found,
+                ))
+            }
+            opened => opened,
+        }
     }
 
     /// The zstd dictionary of the payloads, if the cache has one: read, checked and digested the first time.
@@ -272,7 +293,7 @@ impl Cache {
         let (entry, slot) = self.shard_entry(shard)?;
         let path = self.path.join(entry.file());
         slot.get(&self.pool, || {
-            FileReader::open(&path, entry.byte_len, self.io, Purpose::Records)
+            self.open_file(&path, entry.byte_len, Purpose::Records)
         })
     }
 

@@ -41,11 +41,13 @@ pub struct Chosen {
 /// # Errors
 /// [`CacheError::NotFound`] if there is none.
 pub fn open_folder(path: &Path) -> Result<Folder> {
+    let missing = |reason: &str| CacheError::NotFound {
+        path: path.to_path_buf(),
+        reason: reason.to_owned(),
+    };
     Folder::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => CacheError::NotFound {
-            path: path.to_path_buf(),
-            reason: "no such directory".to_owned(),
-        },
+        io::ErrorKind::NotFound => missing("no such directory"),
+        io::ErrorKind::NotADirectory => missing("not a directory"),
         _ => CacheError::io("open", path, error),
     })
 }

@@ -113,7 +113,11 @@ fn deleted_samples_are_gone_at_once_and_the_others_keep_their_ids() {
     let beyond = delete(Arc::new(OsVfs), &path, vec![50]).unwrap_err();
     assert!(matches!(
         beyond,
-        CacheError::OutOfRange { index: 50, len: 50 }
+        CacheError::NoSample {
+            sample_id: 50,
+            sample_ids: 50,
+            ..
+        }
     ));
 }
 

@@ -178,6 +178,29 @@ fn a_generation_that_a_repair_replaced_is_given_up_with_its_files_once_none_befo
 }
 
 #[test]
+fn a_reader_of_a_generation_that_was_given_up_learns_why_a_file_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = worn(folder.path(), 1);
+    let late = open(&path, 0).unwrap();
+    let early = open(&path, 0).unwrap();
+    assert_eq!(deliver(&early).failure, None);
+    let options = CompactOptions {
+        min_dead_fraction: 0.0,
+        max_shard_bytes: None,
+    };
+    compact(Arc::new(OsVfs), &path, options, &mut || Ok(())).unwrap();
+    delete(Arc::new(OsVfs), &path, vec![5]).unwrap();
+    swept(&path, Duration::ZERO).unwrap();
+    // It has its files open, or mapped.
+    assert_eq!(deliver(&early).failure, None);
+    let told = deliver(&late).failure.unwrap();
+    assert!(
+        told.contains("a vacuum may have given up generation 0"),
+        "{told}"
+    );
+}
+
+#[test]
 fn what_nobody_named_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = worn(folder.path(), 4);

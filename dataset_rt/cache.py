@@ -372,7 +372,9 @@ def _ids_of(frame: pl.DataFrame) -> NDArray[np.uint64]:
     if "cache_id" in frame.columns and frame.get_column("cache_id").n_unique() > 1:
         raise TypeError("the frame names samples of several caches; filter it by cache_id first")
     column = frame.get_column("sample_id")
-    if not column.dtype.is_integer() and column.len() > 0:
+    if column.is_empty():  # without a value it may have no type either
+        return np.empty(0, np.uint64)
+    if not column.dtype.is_integer():
         raise TypeError(f"column sample_id must hold integers, found {column.dtype}")
     if column.null_count() > 0:
         raise TypeError(f"column sample_id has {column.null_count()} nulls")

@@ -26,7 +26,7 @@ from dataset_rt.errors import GenerationNotFoundError, RowIndexError
 from tests.support import Source, pairs, reader, write, writer
 
 SEEDS = [int(os.environ["DATASET_RT_MODEL_SEED"])] if "DATASET_RT_MODEL_SEED" in os.environ else list(range(6))
-STEPS = int(os.environ.get("DATASET_RT_MODEL_STEPS", "120"))
+STEPS = int(os.environ.get("DATASET_RT_MODEL_STEPS", "400"))
 
 Sample = tuple[bytes, dict[str, Any]]
 

@@ -90,6 +90,7 @@ def test_negative_ids_are_refused_in_arrays_and_frames_alike(cache):
 
 def test_nothing_to_delete_changes_nothing(cache):
     assert not delete_samples(cache, []).changed
+    assert not delete_samples(cache, pl.DataFrame({"sample_id": []})).changed
     assert not delete_samples(cache, pl.col("n") > 100).changed
 
 

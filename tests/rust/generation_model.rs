@@ -128,7 +128,7 @@ impl Twin {
         assert_eq!(changed.generation + 1, self.generations.len() as u64);
         assert_eq!(changed.samples, self.newest().len() as u64);
         let beyond = delete(Arc::new(Unsynced), &self.path, vec![self.ids]);
-        assert!(matches!(beyond, Err(CacheError::OutOfRange { .. })));
+        assert!(matches!(beyond, Err(CacheError::NoSample { .. })));
     }
 
     fn open(&mut self) {

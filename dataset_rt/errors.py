@@ -246,8 +246,9 @@ class StateMismatchError(DatasetRTError, ValueError):
 
 
 class RowIndexError(DatasetRTError, IndexError):
-    """An `index` outside the `length` rows of a dataset."""
+    """An `index` outside the `length` rows of a dataset, or outside the ids ever given in the cache at `path`."""
 
+    path: Path
     index: int
     length: int
 

@@ -11,6 +11,7 @@ use arrow_schema::ArrowError;
 use arrow_select::zip::zip;
 
 use crate::error::Result;
+use crate::format::columns::Value;
 use crate::format::metadata::{arrow_schema, conform, data_type};
 use crate::format::schema::{ColumnSpec, Kind, Schema};
 use crate::limits::METADATA_BATCH_ROWS;
@@ -97,15 +98,24 @@ fn blanked(
 }
 
 /// What a blank row has in a column.
-fn nothing(spec: &ColumnSpec) -> ArrayRef {
-    if spec.nullable {
-        return new_null_array(&data_type(spec.kind), 1);
+pub(super) fn blank(spec: &ColumnSpec) -> Value<'static> {
+    match (spec.nullable, spec.kind) {
+        (true, _) => Value::Null,
+        (_, Kind::Bool) => Value::Bool(false),
+        (_, Kind::Int) => Value::Int(0),
+        (_, Kind::Float) => Value::Float(0.0),
+        (_, Kind::String) => Value::Str(""),
     }
-    match spec.kind {
-        Kind::Bool => Arc::new(BooleanArray::from(vec![false])),
-        Kind::Int => Arc::new(Int64Array::from(vec![0])),
-        Kind::Float => Arc::new(Float64Array::from(vec![0.0])),
-        Kind::String => Arc::new(StringArray::from(vec![""])),
+}
+
+/// The same as an array of one row.
+fn nothing(spec: &ColumnSpec) -> ArrayRef {
+    match blank(spec) {
+        Value::Null => new_null_array(&data_type(spec.kind), 1),
+        Value::Bool(value) => Arc::new(BooleanArray::from(vec![value])),
+        Value::Int(value) => Arc::new(Int64Array::from(vec![value])),
+        Value::Float(value) => Arc::new(Float64Array::from(vec![value])),
+        Value::Str(value) => Arc::new(StringArray::from(vec![value])),
     }
 }
 

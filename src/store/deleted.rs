@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::file::{FileReader, Purpose};
+use super::verify::check_sha256;
 use crate::error::{CacheError, Result};
-use crate::format::checksum::Sha256Digest;
 use crate::format::generation::{DeletedPart, decode_deleted, deleted_byte_len, placed};
 use crate::format::names;
 use crate::types::Io;
@@ -18,17 +18,8 @@ pub fn read(cache: &Path, part: &DeletedPart, io: Io) -> Result<Vec<u64>> {
     let byte_len = deleted_byte_len(part.count)
         .ok_or_else(|| CacheError::limit("deleted ids", part.count, u64::MAX / 8 - 1))?;
     let file = FileReader::open(&path, byte_len, io, Purpose::Table)?;
+    check_sha256(&file, part.sha256, &mut || Ok(()))?;
     let mut scratch = Vec::new();
-    let bytes = file.view(0, byte_len, &mut scratch)?;
-    let found = Sha256Digest::of(bytes);
-    if found != part.sha256 {
-        return Err(CacheError::damaged(
-            &path,
-            "checksum of the file",
-            format!("sha256 {}", part.sha256),
-            format!("sha256 {found}"),
-        ));
-    }
-    decode_deleted(bytes)
+    decode_deleted(file.view(0, byte_len, &mut scratch)?)
         .map_err(|found| CacheError::damaged(&path, "content of the file", "deleted ids", found))
 }

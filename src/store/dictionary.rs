@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::file::{FileReader, Purpose};
+use super::verify::check_sha256;
 use crate::error::{CacheError, Result};
-use crate::format::checksum::Sha256Digest;
 use crate::format::compression::Dictionary;
 use crate::format::manifest::DictionaryEntry;
 use crate::sync::{Mutex, OnceLock, lock};
@@ -52,16 +52,7 @@ fn digest(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Dictionary> {
 /// [`CacheError::DamagedFile`] for another file.
 pub(super) fn read(path: &Path, io: Io, entry: &DictionaryEntry) -> Result<Vec<u8>> {
     let file = FileReader::open(path, entry.byte_len, io, Purpose::Table)?;
+    check_sha256(&file, entry.sha256, &mut || Ok(()))?;
     let mut scratch = Vec::new();
-    let bytes = file.view(0, entry.byte_len, &mut scratch)?;
-    let found = Sha256Digest::of(bytes);
-    if found != entry.sha256 {
-        return Err(CacheError::damaged(
-            path,
-            "checksum of the file",
-            format!("sha256 {}", entry.sha256),
-            format!("sha256 {found}"),
-        ));
-    }
-    Ok(bytes.to_vec())
+    Ok(file.view(0, entry.byte_len, &mut scratch)?.to_vec())
 }

@@ -4,14 +4,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dataset_rt::error::Result;
 use dataset_rt::format::names::{GENERATIONS, INDEX, METADATA};
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::repair;
-use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 
@@ -19,7 +17,7 @@ use crate::support::caches::{Layout, samples, write_here};
 use crate::support::changing::{Alter, Changing, NAME, State};
 use crate::support::crash_vfs::SimDisk;
 use crate::support::disk::Tree;
-use crate::support::generations::{append_here, contents};
+use crate::support::generations::{append_here, contents, vacuum_now};
 use crate::support::naive::Sample;
 use crate::support::scenario::load;
 
@@ -39,20 +37,6 @@ fn compacted(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
 
 fn repaired(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
     repair(vfs, path, &mut || Ok(())).map(drop)
-}
-
-fn vacuumed(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
-    vacuum(
-        vfs,
-        path,
-        VacuumOptions {
-            grace: Duration::ZERO,
-            keep_previous: true,
-            dry_run: false,
-        },
-        &mut || Ok(()),
-    )
-    .map(drop)
 }
 
 fn newest(path: &Path) -> std::result::Result<Contents, String> {
@@ -148,7 +132,7 @@ fn a_vacuum_cut_short_anywhere_leaves_kept_generations_whole_and_the_next_one_fi
             false => State::Old,
         }
     };
-    let judged = Changing::new(tree.clone(), &vacuumed, &judge).cut_power(&sound);
+    let judged = Changing::new(tree.clone(), &vacuum_now, &judge).cut_power(&sound);
     let judged = judged.unwrap_or_else(|fault| panic!("{fault}"));
     assert!(judged.old > 30 && judged.new > 1, "{judged:?}");
 }

@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dataset_rt::error::Result;
 use dataset_rt::format::manifest::Manifest;
@@ -14,7 +13,6 @@ use dataset_rt::format::names::{
 use dataset_rt::maintain::compact::{CompactOptions, compact};
 use dataset_rt::maintain::delete::delete;
 use dataset_rt::maintain::repair::repair;
-use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::cache::read_manifest;
 use dataset_rt::store::generations::{Wanted, list};
 use dataset_rt::store::vfs::{OsVfs, Vfs};
@@ -23,7 +21,7 @@ use crate::support::caches::{Layout, samples, write_here};
 use crate::support::changing::{Alter, Changing, Forgets, NAME, State};
 use crate::support::crash_vfs::SimDisk;
 use crate::support::disk::Tree;
-use crate::support::generations::{append, contents};
+use crate::support::generations::{append, contents, vacuum_now};
 use crate::support::naive::Sample;
 use crate::support::scenario::load;
 
@@ -275,20 +273,7 @@ fn a_vacuum_that_the_power_or_the_disk_fails_goes_on_next_time_and_what_is_kept_
             false => State::Old,
         }
     };
-    let alter = |vfs: Arc<dyn Vfs>, path: &Path| {
-        vacuum(
-            vfs,
-            path,
-            VacuumOptions {
-                grace: Duration::ZERO,
-                keep_previous: true,
-                dry_run: false,
-            },
-            &mut || Ok(()),
-        )
-        .map(drop)
-    };
-    let mut changing = Changing::new(load(folder.path()), &alter, &judge);
+    let mut changing = Changing::new(load(folder.path()), &vacuum_now, &judge);
     changing.is_atomic = false;
     changing.cut_power(&sound).unwrap();
     changing.inject_faults().unwrap();

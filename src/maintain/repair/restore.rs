@@ -11,8 +11,9 @@ use crate::format::manifest::{CHECKSUM_BYTES, Manifest};
 use crate::format::metadata::to_batch;
 use crate::format::names::{CHECKSUMS, INDEX};
 use crate::format::row::Rows;
-use crate::format::schema::{ColumnSpec, Kind, Schema};
+use crate::format::schema::Schema;
 use crate::limits::{METADATA_BATCH_ROWS, SHARD_BYTES_DEFAULT};
+use crate::maintain::blank::blank;
 use crate::maintain::copier::Copier;
 use crate::store::outflow::manifest::NewShard;
 use crate::store::outflow::output::{Outputs, Tag};
@@ -48,6 +49,7 @@ pub fn restore(
     let mut table = table::create(&manifest.metadata_schema, outputs)?;
     let mut copier = Copier::new(outputs, SHARD_BYTES_DEFAULT);
     let kept = wreck.kept_shards();
+    let first_new = kept.iter().flatten().count() as u64;
     let (mut count, mut lost) = (0, Vec::new());
     let mut block = Block::new(&manifest.metadata_schema);
     let (mut record, mut rows) = (Vec::new(), Rows::default());
@@ -65,7 +67,7 @@ pub fn restore(
             None => (IndexRow::GONE, [0; CHECKSUM_BYTES as usize]),
             Some(trusted) => {
                 count += 1;
-                let row = settle(&trusted, &record, &kept, &mut copier)?;
+                let row = settle(&trusted, &record, (&kept, first_new), &mut copier)?;
                 (row, trusted.checksum.0.to_le_bytes())
             }
         };
@@ -93,11 +95,12 @@ pub fn restore(
     })
 }
 
-/// Where a record lies from now on: where it is, in a shard that stays, or in a new one.
+/// Where a record lies from now on: where it is, in a shard that stays, or in a new one, of which the first gets number
+/// `first_new`.
 fn settle(
     trusted: &Trusted,
     record: &[u8],
-    kept: &[Option<u64>],
+    (kept, first_new): (&[Option<u64>], u64),
     copier: &mut Copier,
 ) -> Result<IndexRow> {
     let row = trusted.row;
@@ -111,9 +114,8 @@ fn settle(
         });
     }
     let place = copier.push(trusted.compression, &[record], trusted.payload_len)?;
-    let first = kept.iter().flatten().count() as u64;
     Ok(IndexRow {
-        shard: first.saturating_add(place.shard),
+        shard: first_new.saturating_add(place.shard),
         offset: place.offset,
         byte_len: row.byte_len,
     })
@@ -139,11 +141,9 @@ impl<'a> Block<'a> {
     /// Appends the only row of `rows`, or a blank one.
     fn push(&mut self, rows: Option<&Rows>) -> Result<()> {
         let width = self.columns.len();
-        let values = rows.into_iter().flat_map(|rows| rows.row(0, width));
-        let blanks = self.schema.columns().iter().map(blank);
         let values: Vec<Value<'_>> = match rows {
-            Some(_) => values.collect(),
-            None => blanks.collect(),
+            Some(rows) => rows.row(0, width).collect(),
+            None => self.schema.columns().iter().map(blank).collect(),
         };
         for (column, value) in self.columns.iter_mut().zip(values) {
             column.push(value).map_err(|(_, found)| {
@@ -152,16 +152,5 @@ impl<'a> Block<'a> {
         }
         self.len += 1;
         Ok(())
-    }
-}
-
-/// What a row without sample has in a column.
-fn blank(spec: &ColumnSpec) -> Value<'static> {
-    match (spec.nullable, spec.kind) {
-        (true, _) => Value::Null,
-        (_, Kind::Bool) => Value::Bool(false),
-        (_, Kind::Int) => Value::Int(0),
-        (_, Kind::Float) => Value::Float(0.0),
-        (_, Kind::String) => Value::Str(""),
     }
 }

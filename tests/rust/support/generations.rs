@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dataset_rt::dataset::{Dataset, DatasetOptions};
 use dataset_rt::error::Result;
 use dataset_rt::format::columns::Value;
 use dataset_rt::format::manifest::Compression;
+use dataset_rt::maintain::vacuum::{VacuumOptions, vacuum};
 use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 use dataset_rt::types::Io;
@@ -56,6 +58,16 @@ pub fn append(
 /// Appends on the real disk.
 pub fn append_here(path: &Path, layout: Layout, samples: &[Sample]) -> WriteSummary {
     append(Arc::new(OsVfs), path, layout, samples).unwrap()
+}
+
+/// Gives up all generations but the newest and the one before.
+pub fn vacuum_now(vfs: Arc<dyn Vfs>, path: &Path) -> Result<()> {
+    let options = VacuumOptions {
+        grace: Duration::ZERO,
+        keep_previous: true,
+        dry_run: false,
+    };
+    vacuum(vfs, path, options, &mut || Ok(())).map(drop)
 }
 
 /// Pushes one sample with the columns of [`super::caches::samples`].

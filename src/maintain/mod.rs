@@ -13,6 +13,7 @@ mod manifests;
 mod record;
 pub mod repair;
 mod rows;
+mod scan;
 mod shard;
 pub mod stats;
 mod tables;

@@ -6,14 +6,12 @@ use super::contents::{INDEX, Present};
 use super::findings::{Kind, Place};
 use super::record::{Records, Scratch as RecordScratch};
 use super::rows::{Entry, Rows};
+use super::scan::Window;
 use super::tables::compare_sha256;
 use crate::error::{CacheError, Result};
 use crate::format::checksum::Sha256Hasher;
 use crate::limits::{METADATA_JSON_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::store::file::FileReader;
-
-/// Bytes read at once: few enough to be in the processor's cache for whoever looks at them next.
-const BLOCK: usize = 256 << 10;
 
 /// Longest record that there can be, in bytes: the parts of one, and what compression adds to a payload it cannot shrink.
 const RECORD_BYTES_MAX: u64 =
@@ -25,61 +23,6 @@ pub struct Scratch {
     window: Window,
     single: Vec<u8>,
     record: RecordScratch,
-}
-
-/// Consecutive bytes of a file.
-#[derive(Debug, Default)]
-struct Window {
-    bytes: Vec<u8>,
-    /// How many of them are of the file.
-    filled: usize,
-    /// Where in the file they begin.
-    start: u64,
-}
-
-impl Window {
-    /// Starts again at the beginning of a file.
-    fn clear(&mut self) {
-        (self.filled, self.start) = (0, 0);
-        self.bytes.truncate(8 * BLOCK);
-        self.bytes.shrink_to(8 * BLOCK);
-    }
-
-    fn end(&self) -> u64 {
-        self.start + self.filled as u64
-    }
-
-    /// Forgets what lies before `offset`.
-    fn forget_before(&mut self, offset: u64) {
-        let gone = offset.clamp(self.start, self.end()) - self.start;
-        let at = usize::try_from(gone).unwrap_or(self.filled);
-        self.bytes.copy_within(at..self.filled, 0);
-        self.filled -= at;
-        self.start += gone;
-    }
-
-    /// Reads the next bytes of `file`, a block at most, and returns them.
-    fn fill(&mut self, file: &FileReader) -> Result<&[u8]> {
-        let left = usize::try_from(file.len() - self.end()).unwrap_or(usize::MAX);
-        let (from, to) = (self.filled, self.filled + left.min(BLOCK));
-        if self.bytes.len() < to {
-            // A long record has grown the window; it grows on as a vector does.
-            self.bytes
-                .resize(to.next_multiple_of(BLOCK).max(2 * from), 0);
-        }
-        let offset = self.end();
-        let room = self.bytes.get_mut(from..to).unwrap_or_default();
-        file.read_into(offset, room)?;
-        self.filled = to;
-        Ok(self.bytes.get(from..to).unwrap_or_default())
-    }
-
-    /// Bytes `offset..end` of the file, if all of them are here.
-    fn get(&self, offset: u64, end: u64) -> Option<&[u8]> {
-        let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
-        let end = usize::try_from(end.checked_sub(self.start)?).ok()?;
-        self.bytes.get(..self.filled)?.get(start..end)
-    }
 }
 
 /// Checks shard number `shard`, which is `present`.
@@ -112,9 +55,10 @@ pub fn check_shard(
         record,
     } = scratch;
     window.clear();
+    let uncached = check.uncached(&file);
     let mut hasher = Some(Sha256Hasher::default());
     while window.end() < file.len() {
-        match window.fill(&file) {
+        match window.fill(&file, uncached.as_ref()) {
             Ok(block) => {
                 if let Some(hasher) = &mut hasher {
                     hasher.update(block);
@@ -131,7 +75,7 @@ pub fn check_shard(
             let (offset, end) = (entry.row.offset, entry.row.offset + entry.row.byte_len);
             if let Some(bytes) = window.get(offset, end) {
                 records.check(entry, file.path(), bytes, record);
-            } else if offset < window.start || entry.row.byte_len > RECORD_BYTES_MAX {
+            } else if offset < window.start() || entry.row.byte_len > RECORD_BYTES_MAX {
                 check_single(records, &file, entry, single, record);
             } else {
                 break;

@@ -16,11 +16,18 @@ use super::tables::{self, Span, Tables};
 use crate::error::{CacheError, Result};
 use crate::format::manifest::Manifest;
 use crate::store::cache::Cache;
+use crate::store::file::FileReader;
 use crate::store::generations::{self, Wanted};
+use crate::store::locality::resolve;
+use crate::store::uncached::UncachedFile;
 use crate::sync::{Mutex, available_threads, lock, try_map_watched};
+use crate::types::Io;
 
 /// How often the caller is asked whether to go on.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Threads for each that can run at once: while one hashes what it read, others wait for the disk.
+const THREADS_PER_CORE: usize = 3;
 
 /// How far a check is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +44,9 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> Result<()>;
 /// Checks the wanted generation of the cache at `path`. Fast: the manifest, that its files are there with their kinds and
 /// lengths, and that index rows point into their shards. In full: every byte, too.
 ///
-/// Takes the threads of the machine, and for each of them the memory of a block or of the largest record; the metadata
-/// table is mapped, or held where files are not mapped.
+/// Takes three threads for each core, and for each of them the memory of two blocks or of the largest record; the metadata
+/// table is mapped, or held where files are not mapped. Shards on a local disk that are not in memory are read past the page
+/// cache.
 ///
 /// # Errors
 /// [`CacheError::NotFound`] if there is no cache, [`CacheError::NoGeneration`] if there is no such generation; that of
@@ -48,7 +56,10 @@ pub fn verify(path: &Path, wanted: Wanted, full: bool, watch: Watch<'_>) -> Resu
     let findings = Findings::default();
     let (number, manifest) = manifests::find(&folder, path, wanted, &findings)?;
     match manifest {
-        Some(manifest) => check(path, &manifest, full, findings, watch),
+        Some(manifest) => {
+            let is_uncached = resolve(Io::Auto, path) == Io::Mmap;
+            check(path, &manifest, (full, is_uncached), findings, watch)
+        }
         None => {
             let (findings, finding_count) = findings.finish();
             Ok(Report {
@@ -71,7 +82,9 @@ pub fn verify(path: &Path, wanted: Wanted, full: bool, watch: Watch<'_>) -> Resu
 pub fn validate(cache: &Cache, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let findings = Findings::default();
     let (path, manifest) = (cache.path(), cache.manifest());
-    let report = check(path, manifest, true, findings, &mut |_| interrupt())?;
+    let report = check(path, manifest, (true, false), findings, &mut |_| {
+        interrupt()
+    })?;
     let first = report.findings.into_iter().next();
     first.map_or(Ok(()), |finding| Err(finding.error))
 }
@@ -81,6 +94,8 @@ pub fn validate(cache: &Cache, interrupt: &mut dyn FnMut() -> Result<()>) -> Res
 pub(super) struct Check<'a> {
     pub contents: Contents<'a>,
     pub full: bool,
+    /// Whether shards that are not in memory are read past the page cache.
+    is_uncached: bool,
     findings: Findings,
     /// Whether some row or record is not what it should be, so that records cannot be added up.
     is_partial: AtomicBool,
@@ -126,6 +141,14 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// A way past the page cache to the bytes of `file`, if they are to be read that way.
+    pub fn uncached(&self, file: &FileReader) -> Option<UncachedFile> {
+        match self.is_uncached {
+            true => UncachedFile::open(file.path(), file.len()),
+            false => None,
+        }
+    }
+
     /// Whether every row and record seen so far is what it should be.
     pub fn is_whole(&self) -> bool {
         !self.is_partial.load(Ordering::Relaxed)
@@ -145,7 +168,8 @@ impl Check<'_> {
         watch: Watch<'_>,
         work: impl Fn(&T) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        try_map_watched(available_threads(), items, work, PATIENCE, &mut || {
+        let threads = available_threads() * THREADS_PER_CORE;
+        try_map_watched(threads, items, work, PATIENCE, &mut || {
             watch(self.progress()).inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))
         })
     }
@@ -162,7 +186,7 @@ enum Part {
 fn check(
     root: &Path,
     manifest: &Manifest,
-    full: bool,
+    (full, is_uncached): (bool, bool),
     findings: Findings,
     watch: Watch<'_>,
 ) -> Result<Report> {
@@ -170,6 +194,7 @@ fn check(
     let check = Check {
         contents: Contents::new(root, manifest),
         full,
+        is_uncached,
         findings,
         is_partial: AtomicBool::new(false),
         stopped: AtomicBool::new(false),

@@ -22,5 +22,6 @@ pub mod stride;
 pub mod summary;
 pub mod sweep;
 mod table;
+pub mod uncached;
 pub mod verify;
 pub mod vfs;

@@ -34,6 +34,16 @@ fn facts(report: &Report) -> BTreeSet<(Kind, PathBuf, Option<u64>)> {
     report.findings.iter().map(fact).collect()
 }
 
+/// Writes the files of a cache to the disk and takes them out of memory, where the system can.
+fn evict(cache: &Path) {
+    for name in files(cache).keys() {
+        let file = fs::File::open(cache.join(name)).unwrap();
+        file.sync_all().unwrap();
+        #[cfg(target_os = "linux")]
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0x10;
@@ -61,7 +71,7 @@ fn nothing_is_wrong_with_sound_caches_and_every_byte_was_read() {
         })
         .collect();
     // A record longer than what is read at once, one that ends where that does, and empty ones.
-    let block = 256 << 10;
+    let block = 1 << 20;
     let long: Vec<Vec<u8>> = [3 * block, 1, block - 16, 0, block + 1, 5 * block + 77, 0]
         .iter()
         .map(|len| (0..*len).map(|at| (at / 3) as u8).collect())
@@ -77,7 +87,10 @@ fn nothing_is_wrong_with_sound_caches_and_every_byte_was_read() {
         caches.push(published.join(name));
     }
     for cache in caches {
-        for full in [false, true] {
+        for (full, is_cold) in [(false, false), (true, false), (true, true)] {
+            if is_cold {
+                evict(&cache);
+            }
             let report = check(&cache, full);
             assert!(report.findings.is_empty(), "{:?}", report.findings);
             let files = files(&cache);

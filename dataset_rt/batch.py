@@ -33,7 +33,9 @@ class _kept:  # noqa: N801 (used like `property`)
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        value = instance.__dict__[self._name] = self._make(instance)
+        value = self._make(instance)
+        # By way of `__dict__` it would cost a dict of its own for each instance.
+        setattr(instance, self._name, value)
         return value
 
 
@@ -88,23 +90,22 @@ class CachedBatch:
     def _payloads(
         self,
         values: native.NativeArray,
-        offsets: native.NativeArray | None,
-        _open: native.NativeArray | None,
+        offsets: NDArray[np.int64] | None,
+        _open: NDArray[np.int64] | None,
         *,
         given: Sequence[NDArray[Any]] | None,
         number: int = 0,
     ) -> Payloads:
-        bounds = _array(offsets, np.int64)
         held = _array(values, np.uint8) if given is None else given[number].view(np.uint8).reshape(-1)
-        return Payloads(held, bounds)
+        return Payloads(held, _numbers(offsets))
 
     def _values(
         self,
         field: PayloadField,
         number: int,
         values: native.NativeArray,
-        offsets: native.NativeArray | None,
-        extents: native.NativeArray | None,
+        offsets: NDArray[np.int64] | None,
+        extents: NDArray[np.int64] | None,
     ) -> Any:
         if field.is_opaque:
             return self._payloads(values, offsets, extents, given=self._given, number=number)
@@ -114,29 +115,28 @@ class CachedBatch:
                 return self._given[number]
             memory: Any = values
             return np.ndarray((len(self), *field.extents), dtype, memory)
-        held = np.frombuffer(memoryview(values), dtype) if self._given is None else self._given[number].reshape(-1)
-        bounds = _array(offsets, np.int64) // dtype.itemsize
+        held = _array(values, dtype) if self._given is None else self._given[number].reshape(-1)
+        bounds = _numbers(offsets) // dtype.itemsize
         shapes = np.empty((len(self), len(field.shape)), np.int64)
         is_open = np.array([extent is None for extent in field.shape])
         shapes[:, ~is_open] = field.extents
-        shapes[:, is_open] = _array(extents, np.int64).reshape(len(self), is_open.sum())
+        shapes[:, is_open] = _numbers(extents).reshape(len(self), is_open.sum())
         return Ragged(held, bounds, shapes)
 
     @cached_property
     def cache_id(self) -> NDArray[np.uint64]:
         """Cache of each sample."""
-        return _array(self._native.cache_id(), np.uint64)
+        return self._native.cache_id()
 
     @cached_property
     def sample_id(self) -> NDArray[np.uint64]:
         """Row of each sample in its cache."""
-        return _array(self._native.sample_id(), np.uint64)
+        return self._native.sample_id()
 
     @cached_property
     def position(self) -> Any:
         """Position of each sample in its epoch, over all ranks (u64); `None` if the rows were asked for."""
-        position = self._native.position()
-        return None if position is None else _array(position, np.uint64)
+        return self._native.position()
 
     @cached_property
     def _place(self) -> tuple[int, int, int] | None:
@@ -163,7 +163,7 @@ class CachedBatch:
         valid = np.arange(len(self)) < (len(self) if self._place is None else self._place[2])
         left_out = self._native.left_out()
         if left_out is not None:
-            valid[_array(left_out, np.uint64)] = False
+            valid[left_out] = False
         return valid
 
     @cached_property
@@ -318,9 +318,14 @@ class CachedBatch:
         return f"CachedBatch({len(self)} rows of {', '.join(self.keys())}{place})"
 
 
-def _array(memory: native.NativeArray | None, dtype: type[np.generic]) -> NDArray[Any]:
+def _array(memory: native.NativeArray, dtype: Any) -> NDArray[Any]:
     """Return memory of Rust as an array, without a copy."""
-    return np.frombuffer(memoryview(memory), dtype) if memory is not None else np.empty(0, dtype)
+    return np.frombuffer(memoryview(memory), dtype)
+
+
+def _numbers(found: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return what Rust found, which may be nothing."""
+    return np.empty(0, np.int64) if found is None else found
 
 
 def generator(seed: int, epoch: int, position: int) -> np.random.Generator:

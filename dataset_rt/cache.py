@@ -271,7 +271,7 @@ def repair_cache(path: str | Path) -> RepairReport:
     return RepairReport(
         CacheChange(*_change(change)),
         started_from,
-        np.frombuffer(memoryview(lost), np.uint64),
+        lost,
         dict(generations),
         [Path(file) for file in files],
     )

@@ -44,9 +44,6 @@ __all__ = ["CachedDataset"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
-_U64 = np.dtype(np.uint64)
-"""Looked up once: from the type, NumPy makes it anew for each array, which takes longer than drawing a small batch."""
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=native.after_fork_in_child)
 
@@ -167,14 +164,11 @@ class CachedDataset:
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs: paths, configuration, chosen rows, weights and position; no open file."""
         rows, weights, state = self._native.parts()
-        arrays = [
-            None if part is None else np.frombuffer(memoryview(part), dtype=np.uint64) for part in (rows, weights)
-        ]
         return {
             "_paths": [os.path.abspath(path) for path in self._paths],  # noqa: PTH100 (10,000 paths, no links resolved)
             "reader_config": self.reader_config,
             "_wanted": self.generations,
-            "_unpickled": (*arrays, state),
+            "_unpickled": (rows, weights, state),
             "_opened": None,
             "_moves": self._moves,
             "_board": self._board,
@@ -458,9 +452,9 @@ class CachedDataset:
         caches, samples = self._native.order(epoch, start, stop)
         return pl.DataFrame(
             {
-                "position": np.arange(start, start + len(samples) // 8, dtype=np.uint64),
-                "cache_id": np.frombuffer(memoryview(caches), _U64),
-                "sample_id": np.frombuffer(memoryview(samples), _U64),
+                "position": np.arange(start, start + len(samples), dtype=np.uint64),
+                "cache_id": caches,
+                "sample_id": samples,
             }
         )
 
@@ -471,10 +465,7 @@ class CachedDataset:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
         opened = self._opened
-        native = self._native if opened is None else opened
-        # NumPy takes any buffer; a memory view between them would cost a small call a tenth of its time.
-        drawn: Any = native.rows(epoch, start, stop)
-        return np.frombuffer(drawn, _U64)
+        return (self._native if opened is None else opened).rows(epoch, start, stop)
 
     def generator(self, epoch: int, position: int) -> np.random.Generator:
         """Return a random generator that belongs to one position of an epoch.

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dataset_rt.columns import PayloadField
 from dataset_rt.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dataset_rt.columns import Columns, PayloadField
+    from dataset_rt.columns import Columns
 
 __all__ = ["as_bytes", "destinations"]
+
+_PLAIN = PayloadField("data", "bytes", (None,))
+"""A plain payload as a field."""
 
 
 def destinations(out: Any, columns: Columns, rows: int) -> list[NDArray[Any]]:
@@ -24,37 +28,39 @@ def destinations(out: Any, columns: Columns, rows: int) -> list[NDArray[Any]]:
     Raises:
         ConfigError: A column has no destination, one too many, or one of another shape or type.
     """
-    if columns.fields is None:
-        given = out["data"] if isinstance(out, Mapping) and set(out) == {"data"} else out
-        array = _array(given, "out", np.dtype(np.uint8))
-        return [_checked(array, "out", array.dtype == np.uint8 and array.ndim == 1, "flat uint8")]
-    names = [field.name for field in columns.fields]
+    fields = columns.fields
+    if isinstance(out, np.ndarray) and fields is not None and len(fields) == 1:
+        return [_fitting(out, fields[0], rows)]
+    if fields is None:
+        out = out["data"] if isinstance(out, Mapping) and set(out) == {"data"} else out
+        return [_fitting(out, _PLAIN, rows)]
+    names = [field.name for field in fields]
     if not isinstance(out, Mapping):
         if len(names) != 1:
             raise _refusal("out", f"a mapping with {', '.join(names)}", type(out).__name__)
         out = {names[0]: out}
     if set(out) != set(names):
         raise _refusal("out", f"the fields {', '.join(names)}", ", ".join(map(str, out)) or "none")
-    return [_fitting(out[field.name], field, rows) for field in columns.fields]
+    return [_fitting(out[field.name], field, rows) for field in fields]
 
 
 def _fitting(out: Any, field: PayloadField, rows: int) -> NDArray[Any]:
-    name, dtype = f"out[{field.name!r}]", field.numpy_dtype
-    array = _array(out, name, dtype)
-    if field.is_dense:
-        shape = (rows, *field.shape)
-        return _checked(array, name, array.dtype == dtype and array.shape == shape, f"{dtype} of shape {shape}")
-    return _checked(array, name, array.dtype == dtype and array.ndim == 1, f"flat {dtype}")
-
-
-def _checked(array: NDArray[Any], name: str, fits: bool, expected: str) -> NDArray[Any]:
-    if not fits:
-        raise _refusal(name, expected, f"{array.dtype} of shape {array.shape}")
-    if not array.flags.c_contiguous:
-        raise _refusal(name, f"{expected} in C order", "one with gaps or in another order")
-    if not array.flags.writeable:
-        raise _refusal(name, f"{expected}, writable", "a read-only one")
+    dtype = field.numpy_dtype
+    array = out if isinstance(out, np.ndarray) else _array(out, _name(field), dtype)
+    fits = array.shape == (rows, *field.shape) if field.is_dense else array.ndim == 1
+    if not fits or array.dtype != dtype:
+        expected = f"{dtype} of shape {(rows, *field.shape)}" if field.is_dense else f"flat {dtype}"
+        raise _refusal(_name(field), expected, f"{array.dtype} of shape {array.shape}")
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise _refusal(_name(field), "an array in C order", "one with gaps or in another order")
+    if not flags.writeable:
+        raise _refusal(_name(field), "a writable array", "a read-only one")
     return array
+
+
+def _name(field: PayloadField) -> str:
+    return f"out[{field.name!r}]"
 
 
 def _array(out: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -93,6 +99,6 @@ def _refusal(name: str, expected: str, found: str) -> ConfigError:
     return ConfigError(message, option=name, expected=expected, found=found)
 
 
-def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the memory of a contiguous array, of any type, as bytes."""
-    return array.reshape(-1).view(np.uint8)
+def as_bytes(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the memory of a contiguous array: itself where its type is one that buffers know, otherwise as bytes."""
+    return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)

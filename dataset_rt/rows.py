@@ -38,8 +38,7 @@ def row_numbers(rows: Any, dataset: native.CachedDataset) -> NDArray[np.int64 | 
         return np.arange(*rows.indices(len(dataset)), dtype=np.int64)
     if isinstance(rows, pl.DataFrame):
         columns = [rows.get_column(name) for name in ("cache_id", "sample_id") if name in rows.columns]
-        found = dataset.rows_of(columns or [rows])
-        return np.frombuffer(memoryview(found), dtype=np.uint64)
+        return dataset.rows_of(columns or [rows])
     if not isinstance(rows, np.ndarray):
         rows = _array(rows)
     if rows.ndim != 1:

@@ -1,4 +1,8 @@
-"""A worker process: started in a contender's environment, ready after its checks, then measured line by line."""
+"""A worker process: started in a contender's environment, ready after its checks, then measured line by line.
+
+Between measurements it is stopped, with all processes that it has started: loaders fill their queues as long as they
+can, and would do so while another contender is measured.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
@@ -36,6 +41,7 @@ class Session:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
+            start_new_session=True,
             env=clean_environment(PYTHONWARNINGS="ignore", TQDM_DISABLE="1", HF_HUB_OFFLINE="1"),
         )
         if self.process.stdin is None or self.process.stdout is None:
@@ -52,18 +58,23 @@ class Session:
     def ready(self) -> None:
         """Wait until the worker has opened and compared what it will measure."""
         self._answer()
+        self._signal(signal.SIGSTOP)
 
     def measure(self) -> dict[str, float]:
         """Let the worker measure once."""
+        self._signal(signal.SIGCONT)
         try:
             self.asked.write(b"\n")
             self.asked.flush()
         except OSError:
             self._fail()
-        return self._answer()
+        figures = self._answer()
+        self._signal(signal.SIGSTOP)
+        return figures
 
     def let_go(self) -> None:
         """Let the worker end, and do not wait."""
+        self._signal(signal.SIGCONT)
         with contextlib.suppress(OSError):  # it may have ended already
             self.asked.close()
 
@@ -73,10 +84,15 @@ class Session:
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._signal(signal.SIGKILL)
             self.process.wait()
         self.answers.close()
         self.errors.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the worker and all processes that it has started, if there are any left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def _answer(self) -> dict[str, float]:
         until = time.monotonic() + PATIENCE
@@ -84,7 +100,7 @@ class Session:
             selector.register(self.answers, selectors.EVENT_READ)
             while b"\n" not in self.pending:
                 if not selector.select(max(0.0, until - time.monotonic())):
-                    self.process.kill()
+                    self._signal(signal.SIGKILL)
                     raise ContenderFailedError(f"no answer within {PATIENCE:.0f} s")
                 read = os.read(self.answers.fileno(), 65536)
                 if not read:

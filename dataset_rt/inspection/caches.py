@@ -41,14 +41,9 @@ def summary(path: str) -> dict[str, Any]:
 
 def record_lengths(path: str) -> NDArray[np.uint64]:
     """Return the stored bytes of each record, metadata included, by sample id; those of deleted ones mean nothing."""
-    import numpy as np
-
-    return np.frombuffer(memoryview(native.record_lengths(path)), np.uint64)
+    return native.record_lengths(path)
 
 
 def record_checksums(path: str) -> NDArray[np.uint64] | None:
     """Return the checksum of each record by sample id; `None` if the cache has none."""
-    import numpy as np
-
-    found = native.record_checksums(path)
-    return None if found is None else np.frombuffer(memoryview(found), np.uint64)
+    return native.record_checksums(path)

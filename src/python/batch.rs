@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
@@ -25,8 +26,8 @@ pub struct NativeBatch {
 /// extents of their open axes.
 type Arrays = (
     Py<NativeArray>,
-    Option<Py<NativeArray>>,
-    Option<Py<NativeArray>>,
+    Option<Py<PyArray1<i64>>>,
+    Option<Py<PyArray1<i64>>>,
 );
 
 /// A column, before and after it was first asked for.
@@ -76,22 +77,22 @@ impl NativeBatch {
         };
         let (values, offsets, extents) = &arrays;
         let share =
-            |array: &Option<Py<NativeArray>>| array.as_ref().map(|array| array.clone_ref(py));
+            |array: &Option<Py<PyArray1<i64>>>| array.as_ref().map(|array| array.clone_ref(py));
         let shared = (values.clone_ref(py), share(offsets), share(extents));
         *part = Part::Shown(arrays);
         Ok(shared)
     }
 
     /// Cache of each sample (u64).
-    fn cache_id(&self) -> NativeArray {
+    fn cache_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         let samples = self.batch.samples.iter();
-        NativeArray::from_u64(samples.map(|sample| u64::from(sample.cache)).collect())
+        PyArray1::from_iter(py, samples.map(|sample| u64::from(sample.cache)))
     }
 
     /// Row of each sample in its cache (u64).
-    fn sample_id(&self) -> NativeArray {
+    fn sample_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         let samples = self.batch.samples.iter();
-        NativeArray::from_u64(samples.map(|sample| sample.sample).collect())
+        PyArray1::from_iter(py, samples.map(|sample| sample.sample))
     }
 
     /// Epoch, step, and number of rows that are not padding; `None` for a batch asked for by rows.
@@ -101,16 +102,16 @@ impl NativeBatch {
     }
 
     /// Rows of damaged samples, which hold nothing (u64); `None` if there are none.
-    fn left_out(&self) -> Option<NativeArray> {
+    fn left_out<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<u64>>> {
         let rows = &self.batch.left_out;
-        let numbers = || rows.iter().map(|row| *row as u64).collect();
-        (!rows.is_empty()).then(|| NativeArray::from_u64(numbers()))
+        let numbers = rows.iter().map(|row| *row as u64);
+        (!rows.is_empty()).then(|| PyArray1::from_iter(py, numbers))
     }
 
     /// Position of each sample in its epoch (u64).
-    fn position(&self) -> Option<NativeArray> {
+    fn position<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<u64>>> {
         let step = &self.place.as_ref()?.step;
-        Some(NativeArray::from_u64(step.positions().collect()))
+        Some(PyArray1::from_iter(py, step.positions()))
     }
 
     /// Metadata columns, one row per sample.
@@ -131,10 +132,13 @@ impl NativeBatch {
 fn arrays(py: Python<'_>, column: Column) -> PyResult<Arrays> {
     let Column { values, extent } = column;
     let open = extent.open_extents;
-    let numbers = |numbers| Py::new(py, NativeArray::from_u64(numbers));
+    let numbers = |numbers: Vec<u64>| {
+        let signed = numbers.into_iter().map(|number| number as i64);
+        PyArray1::from_vec(py, signed.collect()).unbind()
+    };
     Ok((
-        Py::new(py, NativeArray::from_slot(values))?,
-        extent.offsets.map(numbers).transpose()?,
-        (!open.is_empty()).then(|| numbers(open)).transpose()?,
+        Py::new(py, NativeArray::new(values))?,
+        extent.offsets.map(numbers),
+        (!open.is_empty()).then(|| numbers(open)),
     ))
 }

@@ -20,14 +20,8 @@ use crate::store::slot::Slot;
 /// A writable array that owns its memory. NumPy arrays made from it keep it alive.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct NativeArray {
-    memory: UnsafeCell<Memory>,
+    memory: UnsafeCell<Slot>,
     byte_len: usize,
-}
-
-/// What an array holds.
-enum Memory {
-    U64(Vec<u64>),
-    Slot(Slot),
 }
 
 // SAFETY: after construction Rust touches `memory` only to hand out its address, in `__getbuffer__`; whoever writes through
@@ -36,20 +30,11 @@ enum Memory {
 unsafe impl Sync for NativeArray {}
 
 impl NativeArray {
-    /// Takes over unsigned 64-bit numbers.
-    pub fn from_u64(values: Vec<u64>) -> Self {
-        let byte_len = std::mem::size_of_val(values.as_slice());
-        Self {
-            memory: UnsafeCell::new(Memory::U64(values)),
-            byte_len,
-        }
-    }
-
     /// Takes over memory of a batch; it goes back to its pool when nobody looks at it any more.
-    pub fn from_slot(slot: Slot) -> Self {
+    pub fn new(slot: Slot) -> Self {
         let byte_len = slot.len();
         Self {
-            memory: UnsafeCell::new(Memory::Slot(slot)),
+            memory: UnsafeCell::new(slot),
             byte_len,
         }
     }
@@ -67,10 +52,7 @@ impl NativeArray {
         }
         let array = slf.get();
         // SAFETY: the interpreter calls this attached, and no other reference into `memory` exists: see `Sync` above.
-        let address = match unsafe { &mut *array.memory.get() } {
-            Memory::U64(values) => values.as_mut_ptr().cast(),
-            Memory::Slot(slot) => slot.as_mut_ptr().cast(),
-        };
+        let address = unsafe { &mut *array.memory.get() }.as_mut_ptr().cast();
         let len = array.byte_len as ffi::Py_ssize_t;
         // SAFETY: `view` is a structure to be filled in by the buffer protocol; `address` is valid for `len` bytes as long
         // as the object lives, and `PyBuffer_FillInfo` stores a new reference to the object in the view.

@@ -4,6 +4,7 @@ use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use numpy::PyArray1;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,7 +12,6 @@ use pyo3::types::PyDict;
 use super::arrow::{ArrowTable, import};
 use super::batch::NativeBatch;
 use super::batches::BatchIterator;
-use super::buffer::NativeArray;
 use super::errors::to_pyerr;
 use super::gather::gather;
 use super::iterator::SampleIterator;
@@ -187,10 +187,10 @@ impl CachedDataset {
     }
 
     /// Active rows (u64) of the samples that one-column tables name together.
-    fn rows_of(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<NativeArray> {
+    fn rows_of(&self, py: Python<'_>, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Numbers> {
         let batches = import(&columns)?;
         py.detach(|| self.inner.rows_of(batches))
-            .map(NativeArray::from_u64)
+            .map(|rows| numbers(py, rows))
             .map_err(to_pyerr)
     }
 
@@ -289,11 +289,11 @@ impl CachedDataset {
         epoch: &Bound<'_, PyAny>,
         start: &Bound<'_, PyAny>,
         stop: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<NativeArray> {
+    ) -> PyResult<Numbers> {
         let (epoch, start, stop) =
             options::positions(epoch, start, stop, || self.inner.epoch_len())?;
         py.detach(|| self.inner.rows(epoch, start, stop))
-            .map(NativeArray::from_u64)
+            .map(|rows| numbers(py, rows))
             .map_err(to_pyerr)
     }
 
@@ -304,16 +304,13 @@ impl CachedDataset {
         epoch: &Bound<'_, PyAny>,
         start: &Bound<'_, PyAny>,
         stop: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<(NativeArray, NativeArray)> {
+    ) -> PyResult<(Numbers, Numbers)> {
         let (epoch, start, stop) =
             options::positions(epoch, start, stop, || self.inner.epoch_len())?;
         let (caches, samples) = py
             .detach(|| self.inner.order(epoch, start, stop))
             .map_err(to_pyerr)?;
-        Ok((
-            NativeArray::from_u64(caches),
-            NativeArray::from_u64(samples),
-        ))
+        Ok((numbers(py, caches), numbers(py, samples)))
     }
 
     /// The damaged samples that were left out or replaced in this process.
@@ -345,21 +342,18 @@ impl CachedDataset {
     }
 
     /// Chosen rows, weights (one if all are equal; either may be `None`) and the state that a copy elsewhere continues from.
-    fn parts(
-        &self,
-        py: Python<'_>,
-    ) -> PyResult<(Option<NativeArray>, Option<NativeArray>, String)> {
+    fn parts(&self, py: Python<'_>) -> PyResult<(Option<Numbers>, Option<Numbers>, String)> {
         let (rows, weights, saved) = py.detach(|| self.inner.parts()).map_err(to_pyerr)?;
         let rows = match rows {
             ActiveRows::All => None,
-            ActiveRows::Chosen(rows) => Some(NativeArray::from_u64(rows.to_vec())),
+            ActiveRows::Chosen(rows) => Some(numbers(py, rows.to_vec())),
         };
         let bits = match weights {
             Weights::Equal(1.0) => None,
             Weights::Equal(weight) => Some(vec![weight.to_bits()]),
             Weights::Each(weights) => Some(weights.iter().map(|weight| weight.to_bits()).collect()),
         };
-        let weights = bits.map(NativeArray::from_u64);
+        let weights = bits.map(|bits| numbers(py, bits));
         Ok((rows, weights, state::to_json(&saved)?))
     }
 
@@ -386,6 +380,14 @@ impl CachedDataset {
         py.detach(|| self.inner.restore(rows, weights, &saved))
             .map_err(to_pyerr)
     }
+}
+
+/// Unsigned 64-bit numbers as a NumPy array.
+pub type Numbers = Py<PyArray1<u64>>;
+
+/// Hands numbers over without a copy.
+pub fn numbers(py: Python<'_>, numbers: Vec<u64>) -> Numbers {
+    PyArray1::from_vec(py, numbers).unbind()
 }
 
 /// 128 random bits that belong to one position of an epoch.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::buffer::NativeArray;
+use super::dataset::{Numbers, numbers};
 use super::errors::to_pyerr;
 use super::signals::detached;
 use crate::error::{CacheError, Result};
@@ -47,16 +47,16 @@ fn summary_as_json(path: &Path) -> Result<String> {
 
 /// Stored bytes of each record, by sample id.
 #[pyfunction]
-pub fn record_lengths(py: Python<'_>, path: PathBuf) -> PyResult<NativeArray> {
+pub fn record_lengths(py: Python<'_>, path: PathBuf) -> PyResult<Numbers> {
     let lengths = detached(py, |_| summary::record_lengths(&open(&path)?))?;
-    Ok(NativeArray::from_u64(lengths))
+    Ok(numbers(py, lengths))
 }
 
 /// The checksum of each record, by sample id, or nothing for a cache without them.
 #[pyfunction]
-pub fn record_checksums(py: Python<'_>, path: PathBuf) -> PyResult<Option<NativeArray>> {
+pub fn record_checksums(py: Python<'_>, path: PathBuf) -> PyResult<Option<Numbers>> {
     let checksums = detached(py, |_| summary::record_checksums(&open(&path)?))?;
-    Ok(checksums.map(NativeArray::from_u64))
+    Ok(checksums.map(|checksums| numbers(py, checksums)))
 }
 
 fn open(path: &Path) -> Result<Cache> {

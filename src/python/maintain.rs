@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
-use super::buffer::NativeArray;
+use super::dataset::{Numbers, numbers};
 use super::signals::detached;
 use crate::maintain::compact::{CompactOptions, compact};
 use crate::maintain::lease::{self, Lease};
@@ -46,7 +46,7 @@ pub fn delete_samples(py: Python<'_>, path: PathBuf, ids: PyBuffer<u64>) -> PyRe
 
 /// What was changed, the generation from which the repair started, the lost samples, generations that are lost and why, and
 /// damaged files.
-type Repair = (Change, u64, NativeArray, Vec<(u64, String)>, Vec<PathBuf>);
+type Repair = (Change, u64, Numbers, Vec<(u64, String)>, Vec<PathBuf>);
 
 /// Keeps what can be trusted of a damaged cache.
 #[pyfunction]
@@ -58,7 +58,7 @@ pub fn repair_cache(py: Python<'_>, path: PathBuf) -> PyResult<Repair> {
         lost_generations,
         damaged,
     } = detached(py, |interrupt| repair(Arc::new(OsVfs), &path, interrupt))?;
-    let lost = NativeArray::from_u64(lost);
+    let lost = numbers(py, lost);
     Ok((told(changed), started_from, lost, lost_generations, damaged))
 }
 

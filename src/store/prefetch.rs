@@ -6,7 +6,7 @@
 const LINE: usize = 64;
 /// Lines at the start after which the processor's own prefetcher has caught up.
 const FIRST_LINES: usize = 16;
-/// Bytes of which the first line is enough: the processor reaches the others while it waits for this one.
+/// Bytes of which all lines are asked for, and none twice.
 const SHORT: usize = 1024;
 /// Bytes of a page, at whose end the processor's own prefetcher stops.
 const PAGE: usize = 4096;
@@ -20,12 +20,10 @@ const PAGES_MAX: usize = 16;
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
     if bytes.len() <= SHORT {
-        bytes.chunks(LINE).for_each(line);
-        return line(
-            bytes
-                .get(bytes.len().saturating_sub(1)..)
-                .unwrap_or_default(),
-        );
+        let to_next_line = LINE - bytes.as_ptr() as usize % LINE;
+        let others = bytes.get(to_next_line..).unwrap_or_default();
+        line(bytes);
+        return others.chunks(LINE).for_each(line);
     }
     bytes.chunks(LINE).take(FIRST_LINES).for_each(line);
     let first_page = PAGE - bytes.as_ptr() as usize % PAGE;

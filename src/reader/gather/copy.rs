@@ -13,7 +13,7 @@ use crate::store::prefetch::prefetch;
 /// Bytes of records that are asked for ahead of the one being copied.
 pub(super) const AHEAD_BYTES: usize = 8 << 10;
 /// Records that are asked for ahead at most, however small they are.
-pub(super) const AHEAD_ROWS: usize = 16;
+pub(super) const AHEAD_ROWS: usize = 8;
 
 /// Where the payloads of a gather come from.
 #[derive(Clone, Copy, Debug)]

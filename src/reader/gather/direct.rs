@@ -65,13 +65,13 @@ fn copy_here(
 ) -> usize {
     let even = files.even(samples.len());
     let mut done = 0;
+    let mut found = Vec::with_capacity(samples.len().min(PART_ROWS));
     for part in samples.chunks(PART_ROWS) {
-        let mut found: [&[u8]; PART_ROWS] = [&[]; PART_ROWS];
-        let (count, are_checked) = match &even {
+        found.clear();
+        let are_checked = match &even {
             Some(even) => find_even(even, part, &mut found),
             None => find(files, part, &mut found),
         };
-        let found = found.get(..count).unwrap_or_default();
         let check = |row: usize| match are_checked {
             true => Some(()),
             false => {
@@ -79,7 +79,7 @@ fn copy_here(
                 files.record(&files.locate_open(sample)?).ok().map(drop)
             }
         };
-        let copied = copy_found(dense, found, targets, check).unwrap_or(0);
+        let copied = copy_found(dense, &found, targets, check).unwrap_or(0);
         done += copied;
         if copied < part.len() {
             break;
@@ -88,40 +88,38 @@ fn copy_here(
     done
 }
 
-/// Finds records, which are not compared with anything, until there is one that needs the ordinary way. Returns their number,
-/// and whether none of them need be compared.
-fn find<'a>(files: &'a Files, samples: &[SampleRef], found: &mut [&'a [u8]]) -> (usize, bool) {
+/// Appends records, which are not compared with anything, until there is one that needs the ordinary way. Returns whether
+/// none of them need be compared.
+fn find<'a>(files: &'a Files, samples: &[SampleRef], found: &mut Vec<&'a [u8]>) -> bool {
     let mut cache = CacheInUse::default();
     let mut are_checked = true;
-    for (row, (sample, place)) in samples.iter().zip(found).enumerate() {
+    for (row, sample) in samples.iter().enumerate() {
         if let Some(later) = samples.get(row + INDEX_AHEAD)
             && let Some(opened) = cache.open(files, later.cache)
         {
             opened.prefetch(later.sample);
         }
         let opened = cache.open(files, sample.cache);
-        let Some((opened, record)) =
-            opened.and_then(|opened| Some((opened, opened.plain(sample.sample)?)))
-        else {
-            return (row, are_checked);
+        let plain = opened.and_then(|opened| Some((opened, opened.plain(sample.sample)?)));
+        let Some((opened, record)) = plain else {
+            break;
         };
         are_checked &= opened.is_checked(sample.sample);
-        *place = record;
+        found.push(record);
     }
-    (samples.len(), are_checked)
+    are_checked
 }
 
 /// As [`find`], by a multiplication.
-fn find_even<'a>(even: &Even<'a>, samples: &[SampleRef], found: &mut [&'a [u8]]) -> (usize, bool) {
+fn find_even<'a>(even: &Even<'a>, samples: &[SampleRef], found: &mut Vec<&'a [u8]>) -> bool {
     let mut are_checked = true;
-    for (row, (sample, place)) in samples.iter().zip(found).enumerate() {
-        let Some(record) = even.plain(sample.sample) else {
-            return (row, are_checked);
-        };
+    let records = samples.iter().map_while(|sample| {
+        let record = even.plain(sample.sample)?;
         are_checked &= even.is_checked(sample.sample);
-        *place = record;
-    }
-    (samples.len(), are_checked)
+        Some(record)
+    });
+    found.extend(records);
+    are_checked
 }
 
 /// Copies the fields of records until there is one that is not whole, or that `check` refuses. Returns their number.

@@ -28,6 +28,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "loaderx 0.5.4": ("loaderx==0.5.4", "numpy==2.4.6"),
     "loaderx newest": (f"loaderx=={_NEWEST_LOADERX}", "numpy>=2.4.6"),
     "grain": ("grain==0.2.18", "array-record==0.8.6", "numpy==2.4.6"),
+    "zstandard": ("zstandard==0.25.0", "numpy==2.4.6"),
     "lmdb": ("lmdb==3.0.0", "numpy==2.4.6"),
     "hdf5": ("h5py==3.16.0", "numpy==2.4.6"),
     "zarr": ("zarr==3.1.6", "numcodecs==0.16.6", "numpy==2.4.6"),

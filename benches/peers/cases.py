@@ -266,14 +266,20 @@ CASES: tuple[Case, ...] = (
             _load("loaderx newest, zstd", "loaderx newest", "loaderx_new", ("loaderx_new", "zstd")),
             _load("Grain, ArrayRecord zstd, threads", "grain", "grain_", ("arrayrecord", "zstd")),
             _load("Grain, ArrayRecord zstd, 2 processes", "grain", "grain_", ("arrayrecord", "zstd"), processes=True),
+            _yardstick("zstd alone, 1 thread", "zstd", "zstandard", level=3),
         ),
+        "zstd alone decompresses records that are in memory and hands them to no one; two cores can do twice that.",
     ),
     Case(
         "write-12k",
         "writing a mapped array of 20,000 x 12 KiB (this package with fsync, the others as they come)",
         "12k",
         (Figure("write", "rate", "GiB/s"),),
-        tuple(_rewrite(kind) for kind in (_OURS, _INDEX, _OLD, _NEW, _ARRAYRECORD, _LMDB, _HDF5, _TENSORSTORE, _LANCE)),
+        (
+            *(_rewrite(kind) for kind in (_OURS, _INDEX, _OLD, _NEW, _ARRAYRECORD, _LMDB, _HDF5, _TENSORSTORE, _LANCE)),
+            _yardstick("one file, written in order, with fsync", "file", durable=True),
+            _yardstick("one file, written in order, without", "file", durable=False),
+        ),
     ),
     Case(
         "memory",

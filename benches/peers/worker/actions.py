@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from reference import Reference, check
-from yardsticks import memcpy, threads
+from yardsticks import file, memcpy, threads, zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -296,5 +296,5 @@ def endless(data: str, path: str, loader: str, form: str, batches: int, **option
 
 ACTIONS = {
     action.__name__: action
-    for action in (write, rewrite, gather, load, cold, cold_load, sample, endless, memcpy, threads)
+    for action in (write, rewrite, gather, load, cold, cold_load, sample, endless, memcpy, threads, zstd, file)
 }

@@ -1,9 +1,15 @@
-"""What the machine can do at most: copies in order, and plain threads that gather whole batches without a loader."""
+"""What the machine can do at most, without a store or a loader.
+
+Copies in order, plain threads that gather whole batches, zstd that decompresses them, a file that is written and made
+durable.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
 GIB = 1024**3
 TURN = 0.15  # seconds each thread works for
 TURNS = 3
+PIECE = 4 * 1024 * 1024  # bytes handed to the system at once
 
 
 def _timed(work: Callable[[int], int], threads: int) -> float:
@@ -70,3 +77,44 @@ def threads(data: str, path: str, threads: int) -> Callable[[], dict[str, float]
         return 1
 
     return lambda: {"rate": median(_timed(work, threads) for _ in range(TURNS))}
+
+
+def zstd(data: str, path: str, level: int) -> Callable[[], dict[str, float]]:  # noqa: ARG001 - all have a path
+    """Decompress records that were compressed one by one, in one thread; batches a second."""
+    from zstandard import ZstdCompressor, ZstdDecompressor  # noqa: PLC0415
+
+    reference = Reference(data)
+    compress, decompress = ZstdCompressor(level=level).compress, ZstdDecompressor().decompress
+    frames = [compress(reference.record(row).tobytes()) for row in range(len(reference))]
+
+    def measure() -> dict[str, float]:
+        done, started, took = 0, time.perf_counter(), 0.0
+        while took < TURN * TURNS:
+            for row in reference.rows[done % len(reference.rows)].tolist():
+                decompress(frames[row])
+            done += 1
+            took = time.perf_counter() - started
+        return {"rate": done / took}
+
+    return measure
+
+
+def file(data: str, path: str, *, durable: bool) -> Callable[[], dict[str, float]]:
+    """Write the data set to one file, 4 MiB at a time, and with `durable` wait for the disk; GiB a second."""
+    values = memoryview(np.ascontiguousarray(Reference(data).values).reshape(-1))
+    target = Path(path) / f"plain-{os.getpid()}"
+
+    def measure() -> dict[str, float]:
+        os.sync()
+        started = time.perf_counter()
+        with target.open("wb", buffering=0) as out:
+            for at in range(0, values.nbytes, PIECE):
+                out.write(values[at : at + PIECE])
+            if durable:
+                os.fsync(out.fileno())
+            took = time.perf_counter() - started
+        target.unlink()
+        os.sync()
+        return {"write": values.nbytes / took / GIB}
+
+    return measure

@@ -61,6 +61,9 @@ class NativeBatch:
     def column(self, number: int) -> tuple[NativeArray, NDArray[np.int64] | None, NDArray[np.int64] | None]:
         """Return values, byte offsets and extents of open axes of a column: the same arrays every time."""
 
+    def dense(self, fields: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> dict[str, NDArray[Any]]:
+        """Return the columns by name, for fields of these names, types and fixed extents."""
+
     def cache_id(self) -> NDArray[np.uint64]: ...
     def sample_id(self) -> NDArray[np.uint64]: ...
     def left_out(self) -> NDArray[np.uint64] | None:

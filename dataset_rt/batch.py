@@ -74,12 +74,7 @@ class CachedBatch:
         parts, columns = self._native, self._columns
         dense = columns.dense
         if dense is not None and self._given is None:
-            rows, data = len(parts), {}
-            for number, (name, dtype, extents) in enumerate(dense):
-                # NumPy takes any buffer; a memory view between them would cost a small batch some of its time.
-                values: Any = parts.column(number)[0]
-                data[name] = np.ndarray((rows, *extents), dtype, values)
-            return data
+            return parts.dense(dense)
         if columns.fields is None:
             return self._payloads(*parts.column(0), given=self._given) if columns.native != [] else None
         return {
@@ -187,11 +182,12 @@ class CachedBatch:
         Raises:
             KeyError: There is no field or column of this name.
         """
-        if isinstance(self.data, dict):
-            if name in self.data:
-                return self.data[name]
+        data = self.data
+        if isinstance(data, dict):
+            if name in data:
+                return data[name]
         elif name == "data" and name not in self._columns.metadata:
-            return self.data
+            return data
         if name not in self._columns.metadata:
             raise KeyError(f"no payload field or metadata column {name!r}; there are: {', '.join(self.keys())}")
         column = self.metadata.get_column(name)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dataset_rt import CachedDataset, CacheInput, CacheWriteSuccess, ShardCompression, errors, write_cache
+from dataset_rt import CachedDataset, CacheInput, CacheWriteSuccess, ShardCompression, errors, write_arrays, write_cache
 from dataset_rt.values import Ragged
 from tests.support import numbered, reader, write, writer
 
@@ -293,6 +293,41 @@ def test_a_gather_of_many_megabytes_is_shared_by_threads_and_exact(tmp_path: Pat
         dataset = CachedDataset([path], reader_config=reader(num_workers=workers))
         rows = rng.integers(0, 200, 300)
         assert (dataset.gather(rows)["image"] == images[rows]).all()
+
+
+def test_small_gathers_that_follow_each_other_closely_are_exact(tmp_path: Path) -> None:
+    """They wake a second thread and share with it, as soon as it is awake."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 256, (3000, 300), dtype=np.uint8)
+    result = write_arrays("small", {"x": values}, tmp_path, writer_config=writer())
+    assert isinstance(result, CacheWriteSuccess), result
+    dataset = CachedDataset([result.path], reader_config=reader(num_workers=2))
+    out = np.empty((200, 300), np.uint8)
+    for size in rng.integers(100, 3000, 300):
+        rows = rng.integers(0, 3000, size)
+        assert np.array_equal(dataset.gather(rows)["x"], values[rows])
+        dataset.gather(rows[:200], out=out[: len(rows[:200])])
+        assert np.array_equal(out[: len(rows[:200])], values[rows[:200]])
+
+
+def test_damage_is_found_by_small_gathers_that_are_shared(tmp_path: Path) -> None:
+    """Whichever thread finds it."""
+    values = np.arange(3000 * 300, dtype=np.uint32).reshape(3000, 300).astype(np.uint8)
+    result = write_arrays("small", {"x": values}, tmp_path, writer_config=writer())
+    assert isinstance(result, CacheWriteSuccess), result
+    shard = result.path / "shards" / "000000.bin"
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) * 2 // 3] ^= 1
+    shard.write_bytes(damaged)
+    dataset = CachedDataset([result.path], reader_config=reader(num_workers=2, verify="always"))
+    bad = set()
+    for _ in range(100):
+        with pytest.raises(errors.CorruptRecordError) as caught:
+            dataset.gather(np.arange(1800, 2200))
+        bad.add(caught.value.sample_id)
+        assert np.array_equal(dataset.gather(np.arange(1800))["x"], values[:1800])
+    (sample,) = bad
+    assert 1800 <= sample < 2200
 
 
 def test_payloads_are_an_arrow_column_of_large_binary(tmp_path: Path) -> None:

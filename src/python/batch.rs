@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use numpy::PyArray1;
+use numpy::npyffi::npy_intp;
+use numpy::{PyArray1, PyArrayDescr};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::arrow::ArrowTable;
-use super::buffer::NativeArray;
+use super::buffer::{NativeArray, ndarray};
 use super::errors::to_pyerr;
 use super::state;
 use crate::dataset::{Batch, Recipe, Step};
@@ -81,6 +83,30 @@ impl NativeBatch {
         let shared = (values.clone_ref(py), share(offsets), share(extents));
         *part = Part::Shown(arrays);
         Ok(shared)
+    }
+
+    /// The columns by name, for fields of fixed shape: `fields` are their names, NumPy types and extents, in column order.
+    fn dense<'py>(
+        &self,
+        py: Python<'py>,
+        fields: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let rows = self.batch.samples.len() as npy_intp;
+        let values = PyDict::new(py);
+        let mut shape = Vec::new();
+        for (number, field) in fields.iter_borrowed().enumerate() {
+            let field = field.cast::<PyTuple>()?;
+            let dtype = field.get_item(1)?.cast_into::<PyArrayDescr>()?;
+            shape.clear();
+            shape.push(rows);
+            for extent in field.get_item(2)?.cast::<PyTuple>()?.iter_borrowed() {
+                shape.push(extent.extract()?);
+            }
+            let memory = self.column(py, number)?.0.into_bound(py);
+            let array = ndarray(memory, dtype, &mut shape)?;
+            values.set_item(field.get_item(0)?, array)?;
+        }
+        Ok(values)
     }
 
     /// Cache of each sample (u64).

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer};
+use numpy::npyffi::{NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, get_type_object, npy_intp};
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -66,6 +68,50 @@ impl NativeArray {
 
     fn __len__(&self) -> usize {
         self.byte_len
+    }
+}
+
+/// All of `memory` as a NumPy array of this type and shape, which keeps it alive.
+///
+/// NumPy does the same for any buffer, in a third of the time of a small gather.
+///
+/// # Errors
+/// A defect of the caller: values of another size. `MemoryError`.
+pub fn ndarray<'py>(
+    memory: Bound<'py, NativeArray>,
+    dtype: Bound<'py, PyArrayDescr>,
+    shape: &mut [npy_intp],
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = memory.py();
+    let mut lens = shape.iter().map(|len| usize::try_from(*len).ok());
+    let bytes = lens.try_fold(dtype.itemsize(), |bytes, len| bytes.checked_mul(len?));
+    let dimensions = c_int::try_from(shape.len()).ok();
+    let (true, Some(dimensions)) = (bytes == Some(memory.get().byte_len), dimensions) else {
+        let fault = "a field whose values take another number of bytes than its column";
+        return Err(to_pyerr(CacheError::internal(fault)));
+    };
+    // SAFETY: attached to the interpreter, and no other reference into `memory` exists: see `Sync` above.
+    let address = unsafe { &mut *memory.get().memory.get() }.as_mut_ptr();
+    // SAFETY: NumPy takes over the reference to `dtype` and reads as many extents as there are. An array of this shape has as
+    // many bytes as `address` points to, which stay where they are as long as the object lives; the array holds a reference
+    // to it, which NumPy takes over too. Both functions return null, or not zero, with an exception set.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            get_type_object(py, NpyTypes::PyArray_Type),
+            dtype.into_dtype_ptr(),
+            dimensions,
+            shape.as_mut_ptr(),
+            std::ptr::null_mut(),
+            address.cast(),
+            NPY_ARRAY_WRITEABLE,
+            std::ptr::null_mut(),
+        );
+        let array = Bound::from_owned_ptr_or_err(py, array)?;
+        match PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), memory.into_ptr()) {
+            0 => Ok(array),
+            _ => Err(PyErr::fetch(py)),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict, PyType};
 
 /// Whether an object is a mapping.
 ///
@@ -15,6 +15,9 @@ pub fn is_mapping(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     static MAPPING: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if object.is_instance_of::<PyDict>() {
         return Ok(true);
+    }
+    if object.is_exact_instance_of::<PyBytes>() {
+        return Ok(false);
     }
     let class = MAPPING.import(object.py(), "collections.abc", "Mapping")?;
     object.is_instance(class)

@@ -41,8 +41,6 @@ struct Members {
 struct Desk {
     /// Members that the offers ask for together, for looking at without the lock. Changed under it only.
     places: AtomicUsize,
-    /// Members that look out for offers.
-    lookers: AtomicUsize,
     offers: Mutex<Offers>,
     called: Condvar,
 }
@@ -51,16 +49,7 @@ struct Desk {
 struct Offers {
     open: Vec<Offer>,
     sleepers: usize,
-    /// Members that are to look out, though there is no work yet.
-    calls: usize,
     is_over: bool,
-}
-
-/// What a member does next.
-enum Turn {
-    Work(Arc<Job>),
-    LookOut,
-    End,
 }
 
 /// Work that more members may join.
@@ -109,7 +98,9 @@ impl Crew {
         if others == 0 {
             run();
         } else {
-            let members = self.members();
+            let members = self
+                .members
+                .get_or_init(|| Members::start(self.threads - 1));
             let offered = Offered::new(&members.desk, &run, others.min(members.handles.len()));
             run();
             drop(offered);
@@ -120,38 +111,6 @@ impl Crew {
     /// Threads of the crew, the one that brings the work included.
     pub fn threads(&self) -> usize {
         self.threads
-    }
-
-    /// Whether a member looks out for work at this moment, so that it would begin at once.
-    pub fn is_awake(&self) -> bool {
-        let lookers = |members: &Members| members.desk.lookers.load(Ordering::Relaxed);
-        self.members
-            .get()
-            .is_some_and(|members| lookers(members) > 0)
-    }
-
-    /// Lets a member look out for work that will come soon.
-    pub fn call(&self) {
-        if self.threads < 2 {
-            return;
-        }
-        let desk = &self.members().desk;
-        let mut offers = lock(&desk.offers);
-        if offers.calls == 0 {
-            offers.calls = 1;
-            desk.called.notify_one();
-        }
-    }
-
-    /// Whether there are threads yet.
-    #[cfg(test)]
-    pub fn has_started(&self) -> bool {
-        self.members.get().is_some()
-    }
-
-    fn members(&self) -> &Members {
-        self.members
-            .get_or_init(|| Members::start(self.threads.saturating_sub(1)))
     }
 }
 
@@ -174,31 +133,27 @@ impl Members {
 impl Desk {
     /// Does what is offered until the crew ends.
     fn serve(&self) {
-        loop {
-            match self.take() {
-                Turn::Work(job) => job.run(),
-                Turn::LookOut => {}
-                Turn::End => return,
+        while let Some(job) = self.take() {
+            // What panicked has said so, and its caller misses the outcome.
+            let _ = catch_unwind(AssertUnwindSafe(job.work));
+            let caller = job.caller.clone();
+            if job.active.fetch_sub(1, Ordering::Release) == 1 {
+                caller.unpark();
             }
-            self.lookers.fetch_add(1, Ordering::Relaxed);
+            drop(job);
             look_out(|| self.places.load(Ordering::Relaxed) > 0);
-            self.lookers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// What comes next; sleeps until then. Whoever takes work is counted as active.
-    fn take(&self) -> Turn {
+    /// The next work, or `None` once the crew ends. Whoever takes it is counted as active.
+    fn take(&self) -> Option<Arc<Job>> {
         let mut offers = lock(&self.offers);
         while !offers.is_over {
             if let Some(offer) = offers.open.iter_mut().find(|offer| offer.places > 0) {
                 offer.places -= 1;
                 self.places.fetch_sub(1, Ordering::Relaxed);
                 offer.job.active.fetch_add(1, Ordering::Relaxed);
-                return Turn::Work(Arc::clone(&offer.job));
-            }
-            if offers.calls > 0 {
-                offers.calls -= 1;
-                return Turn::LookOut;
+                return Some(Arc::clone(&offer.job));
             }
             offers.sleepers += 1;
             offers = self
@@ -207,19 +162,7 @@ impl Desk {
                 .unwrap_or_else(PoisonError::into_inner);
             offers.sleepers -= 1;
         }
-        Turn::End
-    }
-}
-
-impl Job {
-    /// Does its part of the work.
-    fn run(self: Arc<Self>) {
-        // What panicked has said so, and its caller misses the outcome.
-        let _ = catch_unwind(AssertUnwindSafe(self.work));
-        let caller = self.caller.clone();
-        if self.active.fetch_sub(1, Ordering::Release) == 1 {
-            caller.unpark();
-        }
+        None
     }
 }
 

@@ -3,19 +3,17 @@
 //! It goes as far as everything is as it mostly is: files open and mapped, records whole. From the first record on that is
 //! not so, the ordinary way goes on, which opens files and says what is the matter.
 
-use super::BLOCK_BYTES;
 use super::copy::{AHEAD_BYTES, AHEAD_ROWS, copy_dense};
 use super::locate::Files;
 use super::opened::{Even, Opened};
 use super::selection::Dense;
 use super::target::Target;
+use super::{BLOCK_BYTES, SHARED_BYTES_MIN};
 use crate::error::Result;
 use crate::store::prefetch::prefetch;
 use crate::sync::{Crew, Mutex, lock};
 use crate::types::SampleRef;
 
-/// Blocks for each thread at least, so that one that begins later does less.
-const BLOCKS_PER_THREAD: usize = 2;
 /// Index rows that are asked for ahead of the record that is.
 const INDEX_AHEAD: usize = 32;
 /// Records that are found before they are copied: two short loops are faster than a long one, which the processor cannot
@@ -34,11 +32,11 @@ pub(super) fn copy(
     let bytes = dense.payload_len.saturating_mul(samples.len());
     let fronts = targets.iter_mut().map(|target| target.front(samples.len()));
     let mut fronts = fronts.collect::<Result<Vec<_>>>()?;
+    let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
     let Some(crew) = crew else {
         return Ok((copy_here(files, dense, samples, &mut fronts), 1));
     };
-    let block = BLOCK_BYTES.min(bytes / crew.threads() / BLOCKS_PER_THREAD);
-    let rows = (block / dense.payload_len.max(1)).max(1);
+    let rows = (BLOCK_BYTES / dense.payload_len.max(1)).max(1);
     let blocks = samples.chunks(rows).map(|block| {
         let own = fronts
             .iter_mut()

@@ -10,7 +10,6 @@ mod locate;
 mod opened;
 mod selection;
 mod share;
-mod sharing;
 mod target;
 
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use self::copy::{Scratch, Source, copy, restored_len, stored};
 use self::locate::{Files, Located};
 pub use self::selection::Selection;
 use self::share::Shares;
-use self::sharing::{Sharing, WAKING_BYTES_MIN};
 use self::target::{Lens, Target};
 use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
@@ -35,7 +33,9 @@ use crate::types::{SampleRef, Verify};
 /// Rows that are located and copied together where every value has one length, so that very long gathers need little
 /// memory besides their destination.
 const SPAN_ROWS: usize = 1 << 16;
-/// Bytes that a thread takes at a time of a shared gather, at most.
+/// Bytes of a gather from which on a second thread is worth its start.
+const SHARED_BYTES_MIN: usize = 1 << 20;
+/// Bytes that a thread takes at a time of a shared gather.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Index rows that are looked at for each record gathered, to learn whether they can be done without.
 const LEARNED_PER_ROW: usize = 2;
@@ -72,7 +72,6 @@ pub struct Gatherer {
     populator: Arc<Populator>,
     laps: Laps,
     shares: Shares,
-    sharing: Sharing,
     filled: Filled,
 }
 
@@ -112,7 +111,6 @@ impl Gatherer {
             populator,
             laps: Laps::default(),
             shares: Shares::default(),
-            sharing: Sharing::default(),
             filled: Filled::default(),
         }
     }
@@ -339,7 +337,6 @@ impl Measured<'_> {
             populator,
             laps,
             shares,
-            sharing,
             filled,
             ..
         } = gatherer;
@@ -385,14 +382,12 @@ impl Measured<'_> {
             let find = |row: usize| files.locate_open(*span.get(row)?);
             let mut rest = span;
             if cold.is_warm(files, span.len(), bytes, find) {
-                let sharers = sharing.crew(crew, bytes, laps.last());
-                let (done, threads) = direct::copy(files, dense, span, &mut targets, sharers)?;
+                let (done, threads) = direct::copy(files, dense, span, &mut targets, crew)?;
                 for target in &mut targets {
                     target.split_front(done)?;
                 }
                 let time = shares.lap(laps, files, done, threads, find);
                 cold.took(time, span.len(), bytes);
-                sharing.ended(laps.last(), time, bytes, threads);
                 rest = span.get(done..).unwrap_or_default();
             }
             if let Some(sample) = span.first() {
@@ -443,7 +438,7 @@ fn share(
     scratch: &mut Vec<Scratch>,
 ) -> Result<usize> {
     let bytes: usize = rows.iter().map(|at| at.len).sum();
-    let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= WAKING_BYTES_MIN);
+    let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
     let Some(crew) = crew else {
         let mut own = scratch.pop().unwrap_or_default();
         copy(source, selection, (first, rows), &mut targets, &mut own)?;

@@ -27,7 +27,8 @@ pub fn pull<'py>(
         clock.lap(Stage::SourceWait);
         let Some(item) = next else {
             clock.flush(profile);
-            return Ok(());
+            // A source written in C never gives Python the chance to notice a signal.
+            return py.check_signals().map_err(Fault::Caller);
         };
         let taken = ingest.take(writer, &item?)?;
         clock.lap(Stage::Ingest);
@@ -35,7 +36,6 @@ pub fn pull<'py>(
             continue;
         }
         clock.flush(profile);
-        // A source written in C never gives Python the chance to notice a signal.
         py.check_signals().map_err(Fault::Caller)?;
         let name = source.name.as_str();
         stoppable(py, |interrupt| match taken {

@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benches import pagecache
 from benches.environments import UnavailableError, environment_python
-from benches.peers import cold
 from benches.peers.cases import OWN, Case, Entry, Figure
 from benches.peers.data import DATA_SETS, DataSet, made
+from benches.peers.fio import FioUnavailableError, fio
 from benches.peers.session import ContenderFailedError, Session
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Driver:
             results.append(self.measure(case))
             show(results[-1])
             if case.data and all(later.data != case.data for later in cases[number + 1 :]):
-                cold.evict(self.base / case.data)
+                pagecache.evict(self.base / case.data)
         return results
 
     def measure(self, case: Case) -> Result:
@@ -105,7 +106,7 @@ class Driver:
             self.cold_rounds(case, data, requests, result)
         else:
             for _, _, store in requests.values():
-                cold.warm(store)
+                pagecache.warm(store)
             lives = 1 if case.once or self.rounds < LIVES else LIVES
             for life in range(lives):
                 share = self.rounds // lives + (life < self.rounds % lives)
@@ -225,9 +226,9 @@ class Driver:
             start = turn % max(1, len(labels))
             for label in labels[start:] + labels[:start]:
                 python, asked, store = requests[label]
-                cold.evict(store)
-                cold.evict(data)
-                left = cold.resident(store)
+                pagecache.evict(store)
+                pagecache.evict(data)
+                left = pagecache.resident(store)
                 if left > LEFT:
                     result.missing[label] = f"{left:.0%} of its files stay in memory"
                     continue
@@ -243,12 +244,12 @@ class Driver:
     def fio(self, what: tuple[str, str, tuple[int, ...]], data: Path, result: Result) -> None:
         """Let fio read the same data at each queue depth."""
         access, block, depths = what
-        cold.evict(data)
+        pagecache.evict(data)
         for depth in depths:
             label = f"fio, {depth} at a time"
             result.groups[label] = "yardstick"
             try:
-                result.add(label, {"rate": cold.fio(data / "values.npy", access, block, depth)})
-            except cold.FioUnavailableError as error:
+                result.add(label, {"rate": fio(data / "values.npy", access, block, depth)})
+            except FioUnavailableError as error:
                 result.missing[label] = str(error)
                 return

@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benches.environments import clean_environment
+from benches.pagecache import warm
 from benches.releases.cases import OURS, SCIPY, SHAPES, Case
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Driver:
         if not case.stored:
             return str(self.base)
         work(self.writer, "prepare", arguments)
+        # Data of an earlier run may not be in memory any more: whoever came first would read it from the disk.
+        warm(Path(folder))
         for name, python in self.taking_part(case).items():
             if name == SCIPY or (case.shape, name) in self.checked:
                 continue

@@ -117,6 +117,73 @@ mod tests {
         assert!(split(&[1, 0]).is_err());
     }
 
+    /// What the LZ4 block format says, byte by byte; `None` for what is no block of at most `most` bytes.
+    fn naive(block: &[u8], most: usize) -> Option<Vec<u8>> {
+        let mut input = block.iter().copied();
+        let mut out = Vec::new();
+        let more = |input: &mut dyn Iterator<Item = u8>, nibble: u8| {
+            let mut len = usize::from(nibble);
+            while len >= 15 && (len - 15) % 255 == 0 {
+                match input.next()? {
+                    255 => len += 255,
+                    last => return Some(len + usize::from(last)),
+                }
+            }
+            Some(len)
+        };
+        loop {
+            let token = input.next()?;
+            for _ in 0..more(&mut input, token >> 4)? {
+                out.push(input.next()?);
+            }
+            let Some(low) = input.next() else {
+                return (out.len() <= most).then_some(out);
+            };
+            let offset = usize::from(u16::from_le_bytes([low, input.next()?]));
+            for _ in 0..4 + more(&mut input, token & 15)? {
+                let from = out.len().checked_sub(offset).filter(|_| offset > 0)?;
+                out.push(out[from]);
+            }
+            if out.len() > most {
+                return None;
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn a_hostile_block_is_what_the_format_says_or_refused_and_nothing_beside_it_is_written(
+            payload in proptest::collection::vec(0..4_u8, 0..400),
+            changes in proptest::collection::vec((proptest::prelude::any::<u16>(), proptest::prelude::any::<u8>()), 0..4),
+            cut in 0..3_usize,
+            room in 0..450_usize,
+        ) {
+            const GUARD: usize = 64;
+            let mut stored = Vec::new();
+            store(&payload, &mut stored);
+            for (place, byte) in changes {
+                let place = 4 + usize::from(place) % (stored.len() - 4);
+                stored[place] = byte;
+            }
+            stored.truncate((stored.len() - cut).max(4));
+            let block = &stored[4..];
+            let mut memory = vec![0xa5; room + 2 * GUARD];
+            let restored = restore(block, &mut memory[GUARD..GUARD + room]);
+            match (restored, naive(block, room)) {
+                (Ok(len), Some(expected)) => {
+                    proptest::prop_assert_eq!(&memory[GUARD..GUARD + len], &*expected);
+                }
+                (Ok(len), None) => proptest::prop_assert!(false, "{len} bytes of no block"),
+                // The end of a block has rules that only compressors need, and decoders may insist on.
+                (Err(_), _) => {}
+            }
+            let beside = [&memory[..GUARD], &memory[GUARD + room..]].concat();
+            proptest::prop_assert!(beside.iter().all(|byte| *byte == 0xa5));
+        }
+    }
+
     #[test]
     fn a_block_that_ends_early_or_late_is_refused() {
         let mut stored = Vec::new();

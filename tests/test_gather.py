@@ -295,8 +295,8 @@ def test_a_gather_of_many_megabytes_is_shared_by_threads_and_exact(tmp_path: Pat
         assert (dataset.gather(rows)["image"] == images[rows]).all()
 
 
-def test_small_gathers_that_follow_each_other_closely_are_exact(tmp_path: Path) -> None:
-    """They wake a second thread and share with it, as soon as it is awake."""
+def test_small_gathers_one_after_the_other_are_exact(tmp_path: Path) -> None:
+    """Before and after it is known that the records lie evenly."""
     rng = np.random.default_rng(5)
     values = rng.integers(0, 256, (3000, 300), dtype=np.uint8)
     result = write_arrays("small", {"x": values}, tmp_path, writer_config=writer())
@@ -310,8 +310,7 @@ def test_small_gathers_that_follow_each_other_closely_are_exact(tmp_path: Path) 
         assert np.array_equal(out[: len(rows[:200])], values[rows[:200]])
 
 
-def test_damage_is_found_by_small_gathers_that_are_shared(tmp_path: Path) -> None:
-    """Whichever thread finds it."""
+def test_damage_is_found_by_every_small_gather_of_the_sample_and_by_no_other(tmp_path: Path) -> None:
     values = np.arange(3000 * 300, dtype=np.uint32).reshape(3000, 300).astype(np.uint8)
     result = write_arrays("small", {"x": values}, tmp_path, writer_config=writer())
     assert isinstance(result, CacheWriteSuccess), result

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::store::file::FileReader;
+use crate::store::slot::{Slot, SlotPool};
 use crate::store::uncached::{ALIGNMENT, UncachedFile};
 
 /// Bytes read at once: few enough to be in the processor's cache for whoever looks at them next, and enough for a disk.
@@ -13,7 +14,8 @@ const KEPT_MAX: usize = 2 * BLOCK;
 /// Consecutive bytes of a file. Those that are kept begin at a multiple of [`ALIGNMENT`], in the file and in memory.
 #[derive(Debug, Default)]
 pub struct Window {
-    bytes: AlignedBytes,
+    /// None before the first block.
+    memory: Option<Slot>,
     /// How many of them are of the file.
     filled: usize,
     /// Where in the file they begin.
@@ -24,8 +26,8 @@ impl Window {
     /// Starts again at the beginning of a file.
     pub fn clear(&mut self) {
         (self.filled, self.start) = (0, 0);
-        if self.bytes.len() > KEPT_MAX {
-            self.bytes = AlignedBytes::default();
+        if self.bytes().len() > KEPT_MAX {
+            self.memory = None;
         }
     }
 
@@ -43,7 +45,8 @@ impl Window {
     pub fn forget_before(&mut self, offset: u64) {
         let gone = offset.clamp(self.start, self.end()) - self.start;
         let at = usize::try_from(gone).unwrap_or(self.filled) / ALIGNMENT * ALIGNMENT;
-        self.bytes.all_mut().copy_within(at..self.filled, 0);
+        let filled = self.filled;
+        self.bytes_mut().copy_within(at..filled, 0);
         self.filled -= at;
         self.start += at as u64;
     }
@@ -51,17 +54,19 @@ impl Window {
     /// Reads the next bytes of `file`, a block at most, and returns them; past the page cache if there is an `uncached`.
     ///
     /// # Errors
-    /// Those of [`FileReader::read_into`].
+    /// Those of [`FileReader::read_into`]; [`CacheError::Limit`] where the system has no memory for a long record.
+    ///
+    /// [`CacheError::Limit`]: crate::error::CacheError::Limit
     pub fn fill(&mut self, file: &FileReader, uncached: Option<&UncachedFile>) -> Result<&[u8]> {
         let offset = self.end();
         let left = usize::try_from(file.len() - offset).unwrap_or(usize::MAX);
         let len = left.min(BLOCK);
         let (from, to) = (self.filled, self.filled + len);
-        if self.bytes.len() < from + BLOCK {
+        if self.bytes().len() < from + BLOCK {
             // A long record has grown the window; it grows on as a vector does.
-            self.bytes.grow((from + BLOCK).max(2 * from), from);
+            self.grow((from + BLOCK).max(2 * from))?;
         }
-        let room = self.bytes.all_mut().get_mut(from..from + BLOCK);
+        let room = self.bytes_mut().get_mut(from..from + BLOCK);
         let room = room.unwrap_or_default();
         let done = uncached.map_or(0, |uncached| uncached.read(offset, room).min(len));
         // The rest of it, or the error why there is none.
@@ -69,48 +74,33 @@ impl Window {
             file.read_into(offset + done as u64, rest)?;
         }
         self.filled = to;
-        Ok(self.bytes.all().get(from..to).unwrap_or_default())
+        Ok(self.bytes().get(from..to).unwrap_or_default())
     }
 
     /// Bytes `offset..end` of the file, if all of them are here.
     pub fn get(&self, offset: u64, end: u64) -> Option<&[u8]> {
         let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(end.checked_sub(self.start)?).ok()?;
-        self.bytes.all().get(..self.filled)?.get(start..end)
-    }
-}
-
-/// Memory that begins at a multiple of [`ALIGNMENT`].
-#[derive(Debug, Default)]
-struct AlignedBytes {
-    memory: Vec<u8>,
-    /// How many bytes of it lie before the first that counts.
-    before: usize,
-}
-
-impl AlignedBytes {
-    fn len(&self) -> usize {
-        self.memory.len() - self.before
+        self.bytes().get(..self.filled)?.get(start..end)
     }
 
-    fn all(&self) -> &[u8] {
-        self.memory.get(self.before..).unwrap_or_default()
-    }
-
-    fn all_mut(&mut self) -> &mut [u8] {
-        self.memory.get_mut(self.before..).unwrap_or_default()
-    }
-
-    /// Makes room for `len` bytes, of which the first `kept` are what they were.
-    fn grow(&mut self, len: usize, kept: usize) {
-        let memory = vec![0; len.next_multiple_of(ALIGNMENT) + ALIGNMENT];
-        let before = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        let mut grown = Self { memory, before };
-        let (new, old) = (grown.all_mut().get_mut(..kept), self.all().get(..kept));
-        if let Some((new, old)) = new.zip(old) {
-            new.copy_from_slice(old);
+    /// Makes room for `len` bytes.
+    fn grow(&mut self, len: usize) -> Result<()> {
+        let mut grown = SlotPool::new().take(len)?;
+        let filled = self.bytes().get(..self.filled).unwrap_or_default();
+        if let Some(front) = grown.get_mut(..filled.len()) {
+            front.copy_from_slice(filled);
         }
-        *self = grown;
+        self.memory = Some(grown);
+        Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.memory.as_deref().unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.memory.as_deref_mut().unwrap_or_default()
     }
 }
 

@@ -58,7 +58,7 @@ pub fn verify(path: &Path, wanted: Wanted, full: bool, watch: Watch<'_>) -> Resu
     match manifest {
         Some(manifest) => {
             let is_uncached = resolve(Io::Auto, path) == Io::Mmap;
-            check(path, &manifest, (full, is_uncached), findings, watch)
+            check(path, &manifest, full, is_uncached, findings, watch)
         }
         None => {
             let (findings, finding_count) = findings.finish();
@@ -82,9 +82,7 @@ pub fn verify(path: &Path, wanted: Wanted, full: bool, watch: Watch<'_>) -> Resu
 pub fn validate(cache: &Cache, interrupt: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let findings = Findings::default();
     let (path, manifest) = (cache.path(), cache.manifest());
-    let report = check(path, manifest, (true, false), findings, &mut |_| {
-        interrupt()
-    })?;
+    let report = check(path, manifest, true, false, findings, &mut |_| interrupt())?;
     let first = report.findings.into_iter().next();
     first.map_or(Ok(()), |finding| Err(finding.error))
 }
@@ -186,7 +184,8 @@ enum Part {
 fn check(
     root: &Path,
     manifest: &Manifest,
-    (full, is_uncached): (bool, bool),
+    full: bool,
+    is_uncached: bool,
     findings: Findings,
     watch: Watch<'_>,
 ) -> Result<Report> {

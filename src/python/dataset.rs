@@ -4,7 +4,6 @@ use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::PyArray1;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,6 +11,7 @@ use pyo3::types::PyDict;
 use super::arrow::{ArrowTable, import};
 use super::batch::NativeBatch;
 use super::batches::BatchIterator;
+use super::buffer::{Numbers, numbers};
 use super::errors::to_pyerr;
 use super::gather::gather;
 use super::iterator::SampleIterator;
@@ -380,14 +380,6 @@ impl CachedDataset {
         py.detach(|| self.inner.restore(rows, weights, &saved))
             .map_err(to_pyerr)
     }
-}
-
-/// Unsigned 64-bit numbers as a NumPy array.
-pub type Numbers = Py<PyArray1<u64>>;
-
-/// Hands numbers over without a copy.
-pub fn numbers(py: Python<'_>, numbers: Vec<u64>) -> Numbers {
-    PyArray1::from_vec(py, numbers).unbind()
 }
 
 /// 128 random bits that belong to one position of an epoch.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::dataset::{Numbers, numbers};
+use super::buffer::{Numbers, numbers};
 use super::errors::to_pyerr;
 use super::signals::detached;
 use crate::error::{CacheError, Result};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
-use super::dataset::{Numbers, numbers};
+use super::buffer::{Numbers, numbers};
 use super::signals::detached;
 use crate::maintain::compact::{CompactOptions, compact};
 use crate::maintain::lease::{self, Lease};

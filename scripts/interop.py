@@ -72,6 +72,7 @@ class Case:
     sources: Callable[[], list[Listed]]
     algo: Algo = "none"
     max_shard_bytes: int = 64 * 1024 * 1024
+    level: int | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ CASES = [
     *plain_and_lz4("extreme values, unicode", one(extremes, "Grüße 漢字 🦀")),
     *plain_and_lz4("incompressible payloads", one(random_bytes)),
     *plain_and_lz4("mixed payloads, several shards", one(mixed), max_shard_bytes=100_000),
+    Case("mixed payloads, lz4 level 9", one(mixed), "lz4", level=9),
     *plain_and_lz4("only empty payloads", one(lambda: [(b"", {"row": row}) for row in range(5)])),
     *plain_and_lz4("no metadata", one(lambda: [(b"x" * row, {}) for row in range(5)])),
     *plain_and_lz4("one sample", one(lambda: [(b"alone", {"only": True})])),
@@ -170,7 +172,7 @@ def write(case: Case, base: Path) -> Written:
     sources = case.sources()
     config = WriterConfig(
         max_shard_bytes=case.max_shard_bytes,
-        shard_compression=ShardCompression(algo=case.algo),
+        shard_compression=ShardCompression(algo=case.algo, level=case.level),
         show_progress=False,
     )
     paths = []

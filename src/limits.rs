@@ -20,6 +20,12 @@ pub const ZSTD_LEVEL_MAX: i32 = 19;
 /// The zstd level of those who choose none: where zstd itself begins.
 pub const ZSTD_LEVEL_DEFAULT: i32 = 3;
 
+/// Fastest lz4 level, and that of those who choose none.
+pub const LZ4_LEVEL_MIN: i32 = 1;
+
+/// Strongest lz4 level: the last that LZ4 has.
+pub const LZ4_LEVEL_MAX: i32 = 12;
+
 /// Smallest zstd dictionary that is trained, in bytes: the tables in it alone take some hundred.
 pub const DICTIONARY_BYTES_MIN: u64 = 1 << 10;
 

@@ -352,6 +352,22 @@ def test_a_folder_of_files_becomes_a_cache(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("algo", "level", "found"), [("lz4", 13, "1 to 12"), ("zstd", 20, "-7 to 19"), (None, 3, "no levels")]
+)
+def test_a_level_that_the_compression_does_not_have_is_refused_before_anything_is_written(
+    tmp_path, capsys, algo, level, found
+):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a")
+    chosen = ("--compression", algo) if algo else ()
+    ended = cli(capsys, "write", tmp_path / "out", tmp_path / "in", *chosen, "--level", level)
+    assert ended.code == 2
+    assert f"--level {level}" in ended.err
+    assert found in ended.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_arrays_tables_and_caches_become_caches(tmp_path, capsys):
     import numpy as np
     import polars as pl

@@ -52,14 +52,26 @@ def test_shards_are_closed_before_they_pass_the_limit(tmp_path):
     assert pairs(read(path)) == items
 
 
-def test_lz4_payloads_shrink_and_come_back_equal(tmp_path):
+@pytest.mark.parametrize("level", [None, 1, 2, 9, 12])
+def test_lz4_payloads_shrink_and_come_back_equal(tmp_path, level):
     items = [(b"ab" * 5000, {"n": 0}), (os.urandom(3000), {"n": 1}), (b"", {"n": 2}), (b"x", {"n": 3})]
-    path = write(tmp_path, items * 20, shard_compression=LZ4)
+    path = write(tmp_path, items * 20, shard_compression=ShardCompression(algo="lz4", ratio=2.0, level=level))
     assert pairs(read(path)) == items * 20
     [shard] = manifest(path)["shards"]
     assert shard["compression"] == {"algo": "lz4", "ratio": 2.0}
     assert shard["uncompressed_byte_len"] == 20 * 13_001
     assert shard["byte_len"] < 20 * 5000
+
+
+def test_a_higher_level_of_lz4_shrinks_more(tmp_path):
+    words = ("train", "a photo of", "label", "/data/", "image", ".jpg", "score")
+    text = "".join(words[n * n % 7] + str(n * 7919 % 1000) for n in range(4000)).encode()
+    sizes = []
+    for level in (1, 9):
+        path = write(tmp_path / str(level), [(text, {})], shard_compression=ShardCompression(algo="lz4", level=level))
+        [shard] = manifest(path)["shards"]
+        sizes.append(shard["byte_len"])
+    assert sizes[1] < 0.9 * sizes[0]
 
 
 @pytest.mark.parametrize("level", [-7, 1, 3, 19])

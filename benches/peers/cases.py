@@ -139,6 +139,7 @@ _COMPRESSED = (
 )
 _RUNS = (
     _form(_OURS, "lz4"),
+    _form(_OURS, "lz4-9", "lz4 level 9"),
     _form(_OURS, "zstd", "zstd level 3"),
     _form(_OLD, "flate"),
     _form(_NEW, "zstd"),

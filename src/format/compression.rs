@@ -166,8 +166,8 @@ fn length_fault(expected: usize, found: usize) -> String {
 pub enum Recipe {
     /// As they come.
     None,
-    /// LZ4 blocks.
-    Lz4,
+    /// LZ4 blocks, compressed at this level.
+    Lz4(i32),
     /// Zstandard frames.
     Zstd(ZstdParameters),
 }
@@ -177,7 +177,7 @@ pub struct Encoder<'a>(Engine<'a>);
 
 enum Engine<'a> {
     None,
-    Lz4,
+    Lz4(i32),
     Zstd(zstd::Compressor<'a>),
 }
 
@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
     pub fn new(recipe: &'a Recipe) -> Result<Self, String> {
         Ok(Self(match recipe {
             Recipe::None => Engine::None,
-            Recipe::Lz4 => Engine::Lz4,
+            Recipe::Lz4(level) => Engine::Lz4(*level),
             Recipe::Zstd(parameters) => Engine::Zstd(zstd::Compressor::new(parameters)?),
         }))
     }
@@ -210,7 +210,7 @@ impl<'a> Encoder<'a> {
     pub fn store(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         match &mut self.0 {
             Engine::None => out.extend_from_slice(payload),
-            Engine::Lz4 => lz4::store(payload, out),
+            Engine::Lz4(level) => lz4::store(payload, *level, out),
             Engine::Zstd(context) => context.store(payload, out)?,
         }
         Ok(())
@@ -272,7 +272,7 @@ mod tests {
         let zstd = ZstdParameters::new(3, None).unwrap();
         [
             (Algorithm::None, Recipe::None),
-            (Algorithm::Lz4, Recipe::Lz4),
+            (Algorithm::Lz4, Recipe::Lz4(1)),
             (Algorithm::Zstd, Recipe::Zstd(zstd)),
         ]
     }

@@ -38,7 +38,7 @@ struct Json {
 struct CompressionJson {
     algo: Algorithm,
     ratio: f64,
-    level: i64,
+    level: Option<i64>,
     dictionary_bytes: u64,
 }
 
@@ -67,7 +67,7 @@ pub fn parse(json: &str) -> Result<Config> {
                 ratio: json.shard_compression.ratio,
             },
         )?
-        .with_zstd(
+        .with_level(
             json.shard_compression.level,
             json.shard_compression.dictionary_bytes,
         )?,

@@ -104,7 +104,7 @@ mod tests {
         let zstd = Recipe::Zstd(ZstdParameters::new(3, None).unwrap());
         for (algorithm, recipe) in [
             (Algorithm::None, Recipe::None),
-            (Algorithm::Lz4, Recipe::Lz4),
+            (Algorithm::Lz4, Recipe::Lz4(1)),
             (Algorithm::Zstd, zstd),
         ] {
             let mut encoder = Encoder::new(&recipe).unwrap();

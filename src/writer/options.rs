@@ -4,8 +4,8 @@ use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Recipe, ZstdParameters};
 use crate::format::manifest::Compression;
 use crate::limits::{
-    DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, PREFETCH_MAX, THREADS_MAX, ZSTD_LEVEL_DEFAULT,
-    ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN,
+    DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, LZ4_LEVEL_MAX, LZ4_LEVEL_MIN, PREFETCH_MAX,
+    THREADS_MAX, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN,
 };
 use crate::sync::available_threads;
 
@@ -16,7 +16,7 @@ pub struct WriterOptions {
     num_threads: usize,
     max_shard_bytes: u64,
     compression: Compression,
-    zstd_level: i32,
+    level: i32,
     dictionary_bytes: usize,
 }
 
@@ -58,32 +58,22 @@ impl WriterOptions {
             num_threads: in_range("num_threads", num_threads, THREADS_MAX)?,
             max_shard_bytes,
             compression,
-            zstd_level: ZSTD_LEVEL_DEFAULT,
+            level: default_level(algo),
             dictionary_bytes: 0,
         })
     }
 
-    /// The same with another zstd level, and with a dictionary of at most `dictionary_bytes` bytes unless that is 0.
+    /// The same at another level than the algorithm's own, and with a zstd dictionary of at most `dictionary_bytes` bytes
+    /// unless that is 0.
     ///
     /// # Errors
-    /// [`CacheError::Option`] for a value outside its range, or where payloads are not stored as zstd frames.
-    pub fn with_zstd(self, level: i64, dictionary_bytes: u64) -> Result<Self> {
+    /// [`CacheError::Option`] for a value that the algorithm does not have.
+    pub fn with_level(self, level: Option<i64>, dictionary_bytes: u64) -> Result<Self> {
         let algo = self.compression.algo;
-        let only_zstd = |option, expected: i64, found: i64| {
-            if algo == Algorithm::Zstd || found == expected {
-                return Ok(());
-            }
-            let expected = format!("{expected} for every algorithm but zstd");
-            Err(CacheError::option(option, expected, found))
+        let level = match level {
+            Some(level) => checked_level(algo, level)?,
+            None => self.level,
         };
-        let levels = ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX;
-        let zstd_level = i32::try_from(level)
-            .ok()
-            .filter(|level| levels.contains(level))
-            .ok_or_else(|| {
-                let expected = format!("{ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}");
-                CacheError::option("shard_compression.level", expected, level)
-            })?;
         let sizes = DICTIONARY_BYTES_MIN..=DICTIONARY_BYTES_MAX;
         let dictionary_bytes = usize::try_from(dictionary_bytes)
             .ok()
@@ -93,12 +83,15 @@ impl WriterOptions {
                 let option = "shard_compression.dictionary_bytes";
                 CacheError::option(option, expected, dictionary_bytes)
             })?;
-        let default = i64::from(ZSTD_LEVEL_DEFAULT);
-        only_zstd("shard_compression.level", default, level)?;
-        let found = dictionary_bytes as i64;
-        only_zstd("shard_compression.dictionary_bytes", 0, found)?;
+        if algo != Algorithm::Zstd && dictionary_bytes > 0 {
+            return Err(CacheError::option(
+                "shard_compression.dictionary_bytes",
+                "0 for every algorithm but zstd",
+                dictionary_bytes,
+            ));
+        }
         Ok(Self {
-            zstd_level,
+            level,
             dictionary_bytes,
             ..self
         })
@@ -124,9 +117,18 @@ impl WriterOptions {
         self.compression
     }
 
-    /// Level of zstd.
-    pub(super) fn zstd_level(&self) -> i32 {
-        self.zstd_level
+    /// Level of the algorithm.
+    pub(super) fn level(&self) -> i32 {
+        self.level
+    }
+
+    /// Whether compressing takes so little that any thread may do it between other things, with nothing to keep for it.
+    pub(super) fn compresses_lightly(&self) -> bool {
+        match self.compression.algo {
+            Algorithm::None => true,
+            Algorithm::Lz4 => self.level == LZ4_LEVEL_MIN,
+            Algorithm::Zstd => false,
+        }
     }
 
     /// Most bytes of the dictionary to train, if one is wanted.
@@ -148,9 +150,9 @@ impl WriterOptions {
             _ => {
                 return Ok(match self.compression.algo {
                     Algorithm::None => Recipe::None,
-                    Algorithm::Lz4 => Recipe::Lz4,
+                    Algorithm::Lz4 => Recipe::Lz4(self.level),
                     Algorithm::Zstd => Recipe::Zstd(
-                        ZstdParameters::new(self.zstd_level, dictionary)
+                        ZstdParameters::new(self.level, dictionary)
                             .map_err(CacheError::internal)?,
                     ),
                 });
@@ -192,10 +194,33 @@ impl Default for WriterOptions {
                 algo: Algorithm::None,
                 ratio: 1.0,
             },
-            zstd_level: ZSTD_LEVEL_DEFAULT,
+            level: default_level(Algorithm::None),
             dictionary_bytes: 0,
         }
     }
+}
+
+/// Level of those who choose none.
+fn default_level(algo: Algorithm) -> i32 {
+    match algo {
+        Algorithm::None => 0,
+        Algorithm::Lz4 => LZ4_LEVEL_MIN,
+        Algorithm::Zstd => ZSTD_LEVEL_DEFAULT,
+    }
+}
+
+/// Compares a level with those that the algorithm has.
+fn checked_level(algo: Algorithm, level: i64) -> Result<i32> {
+    let refused = |expected| CacheError::option("shard_compression.level", expected, level);
+    let levels = match algo {
+        Algorithm::None => return Err(refused("no level for the algorithm none".to_owned())),
+        Algorithm::Lz4 => LZ4_LEVEL_MIN..=LZ4_LEVEL_MAX,
+        Algorithm::Zstd => ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX,
+    };
+    let checked = i32::try_from(level).ok();
+    checked
+        .filter(|level| levels.contains(level))
+        .ok_or_else(|| refused(format!("{} to {}", levels.start(), levels.end())))
 }
 
 fn in_range(option: &str, found: u64, most: usize) -> Result<usize> {
@@ -263,19 +288,25 @@ mod tests {
     }
 
     #[test]
-    fn level_and_dictionary_are_for_zstd_and_named_outside_their_range() {
+    fn each_algorithm_has_its_levels_and_zstd_alone_a_dictionary() {
         let of = |algo| WriterOptions::new(1, 1, 1, Compression { algo, ratio: 1.0 }).unwrap();
+        for (algo, least, own, most) in [(Algorithm::Zstd, -7, 3, 19), (Algorithm::Lz4, 1, 1, 12)] {
+            assert_eq!(of(algo).with_level(None, 0).unwrap().level(), own);
+            for level in [least, least + 1, most] {
+                let options = of(algo).with_level(Some(level), 0).unwrap();
+                assert_eq!(i64::from(options.level()), level);
+            }
+            for level in [least - 1, most + 1, i64::MIN, i64::MAX] {
+                let error = of(algo).with_level(Some(level), 0).unwrap_err().to_string();
+                assert!(error.contains(&format!("{least} to {most}")), "{error}");
+            }
+        }
+        let outcome = of(Algorithm::None).with_level(Some(1), 0);
+        assert_eq!(refused(outcome), "shard_compression.level");
         let zstd = of(Algorithm::Zstd);
-        for level in [-7, 1, 3, 19] {
-            assert!(zstd.with_zstd(level, 0).is_ok());
-        }
-        for level in [-8, 20, i64::MIN, i64::MAX] {
-            let error = zstd.with_zstd(level, 0).unwrap_err().to_string();
-            assert!(error.contains("-7 to 19"), "{error}");
-        }
         for bytes in [1024, 112_640, 1 << 20] {
             assert!(
-                zstd.with_zstd(3, bytes)
+                zstd.with_level(None, bytes)
                     .unwrap()
                     .recipe()
                     .unwrap()
@@ -283,13 +314,11 @@ mod tests {
             );
         }
         for bytes in [1, 1023, (1 << 20) + 1, u64::MAX] {
-            let option = refused(zstd.with_zstd(3, bytes));
+            let option = refused(zstd.with_level(None, bytes));
             assert_eq!(option, "shard_compression.dictionary_bytes");
         }
         for algo in [Algorithm::None, Algorithm::Lz4] {
-            assert!(of(algo).with_zstd(3, 0).is_ok());
-            assert_eq!(refused(of(algo).with_zstd(4, 0)), "shard_compression.level");
-            let option = refused(of(algo).with_zstd(3, 1024));
+            let option = refused(of(algo).with_level(None, 1024));
             assert_eq!(option, "shard_compression.dictionary_bytes");
         }
     }

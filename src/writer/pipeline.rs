@@ -25,7 +25,7 @@ use super::profiler::{Profile, Stage};
 use super::training::Lesson;
 use super::turn::{Patience, Shared, Work};
 use crate::error::{CacheError, Result};
-use crate::format::compression::{Algorithm, Recipe};
+use crate::format::compression::Recipe;
 use crate::store::outflow::failure::{Failure, TICK};
 use crate::store::outflow::files::{self, Digest, SYNC_QUEUE};
 use crate::store::outflow::output::{Outputs, Tag};
@@ -43,7 +43,7 @@ pub(super) struct Pipeline {
     /// Chunks that may still be made, and those sent so far.
     unmade: usize,
     sent: u64,
-    /// Whether this thread may do light work: zstd is heavy at most levels, and its contexts belong to the workers.
+    /// Whether this thread may compress too, where that is light work.
     helps: bool,
     /// Nothing is sent; it disconnects when all threads have ended.
     ended: Receiver<Infallible>,
@@ -65,7 +65,7 @@ impl Pipeline {
         let first_id = before.ids;
         let committer = Committer::new(Arc::new(outputs), options.max_shard_bytes(), before)?;
         let shared = Arc::new(Shared::new(
-            options.zstd_level(),
+            options.level(),
             first_id,
             failure,
             Arc::clone(profile),
@@ -87,7 +87,7 @@ impl Pipeline {
             to_emptied,
             unmade: chunks,
             sent: 0,
-            helps: options.compression().algo != Algorithm::Zstd,
+            helps: options.compresses_lightly(),
             ended,
             workers: Vec::new(),
             others: Vec::new(),

@@ -39,7 +39,7 @@ pub(super) struct Outcome {
 pub(super) struct Shared {
     /// How payloads are stored; unknown until a dictionary is trained.
     recipe: OnceLock<Recipe>,
-    zstd_level: i32,
+    level: i32,
     /// Sample id of the first row of the source.
     first_id: u64,
     pub failure: Arc<Failure>,
@@ -67,7 +67,7 @@ pub(super) enum Patience {
 
 impl Shared {
     pub fn new(
-        zstd_level: i32,
+        level: i32,
         first_id: u64,
         failure: Arc<Failure>,
         profile: Arc<Profile>,
@@ -75,7 +75,7 @@ impl Shared {
     ) -> Self {
         Self {
             recipe: OnceLock::new(),
-            zstd_level,
+            level,
             first_id,
             failure,
             profile,
@@ -108,7 +108,7 @@ impl Shared {
     fn train(&self, lesson: &Lesson) -> Result<()> {
         let (dictionary, parameters) = self.profile.time(Stage::Compress, || {
             let dictionary = train(&lesson.samples, &lesson.lengths, lesson.dictionary_bytes);
-            let parameters = ZstdParameters::new(self.zstd_level, dictionary.as_deref());
+            let parameters = ZstdParameters::new(self.level, dictionary.as_deref());
             (dictionary, parameters)
         });
         if let Some(dictionary) = &dictionary {

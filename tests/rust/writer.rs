@@ -29,7 +29,7 @@ struct Setup {
     threads: u64,
     shard_bytes: u64,
     algorithm: Algorithm,
-    level: i64,
+    level: Option<i64>,
     dictionary_bytes: u64,
     schema: Option<Schema>,
     version: Option<String>,
@@ -45,7 +45,7 @@ impl Default for Setup {
             threads: 4,
             shard_bytes: 64 << 20,
             algorithm: Algorithm::None,
-            level: 3,
+            level: None,
             dictionary_bytes: 0,
             schema: None,
             version: None,
@@ -72,7 +72,7 @@ impl Setup {
                 self.shard_bytes,
                 compression,
             )?
-            .with_zstd(self.level, self.dictionary_bytes)?,
+            .with_level(self.level, self.dictionary_bytes)?,
             schema: self.schema.clone(),
             payload: None,
             source_version: self.version.clone(),
@@ -204,10 +204,11 @@ fn samples_come_back_as_they_went_in() {
 fn bytes_depend_on_samples_and_options_alone() {
     let samples = mixed(500);
     for (algorithm, level, dictionary_bytes) in [
-        (Algorithm::Lz4, 3, 0),
-        (Algorithm::Zstd, 1, 0),
-        (Algorithm::Zstd, 6, 0),
-        (Algorithm::Zstd, 3, 2048),
+        (Algorithm::Lz4, None, 0),
+        (Algorithm::Lz4, Some(9), 0),
+        (Algorithm::Zstd, Some(1), 0),
+        (Algorithm::Zstd, Some(6), 0),
+        (Algorithm::Zstd, None, 2048),
     ] {
         let written = |threads, prefetch| {
             let base = tempfile::tempdir().unwrap();
@@ -229,7 +230,7 @@ fn bytes_depend_on_samples_and_options_alone() {
         for (threads, prefetch) in [(1, 64), (2, 3), (4, 64), (16, 1000)] {
             assert!(
                 written(threads, prefetch) == expected,
-                "{algorithm:?} {level} {threads} {prefetch}"
+                "{algorithm:?} {level:?} {threads} {prefetch}"
             );
         }
     }

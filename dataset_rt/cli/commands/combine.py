@@ -28,7 +28,7 @@ _out = click.argument("out", metavar="OUT", type=click.Path())
 
 
 def _compression(function: Callable[..., Any]) -> Callable[..., Any]:
-    level = click.option("--level", type=click.IntRange(-7, 19), help="Level of zstd; 3 without it.")
+    level = click.option("--level", type=int, help="Level of lz4, 1 to 12, or of zstd, -7 to 19.")
     algorithm = click.option(
         "--compression",
         type=click.Choice(["none", "lz4", "zstd"]),
@@ -139,14 +139,15 @@ def _parts(out: str) -> tuple[Path, str]:
 
 
 def _config(compression: str | None, level: int | None) -> WriterConfig:
+    from pydantic import ValidationError
+
     from dataset_rt import ShardCompression, WriterConfig
 
-    options: dict[str, Any] = {"algo": compression or "none"}
-    if level is not None:
-        if compression != "zstd":
-            raise Refused("--level is for --compression zstd")
-        options["level"] = level
-    return WriterConfig(shard_compression=ShardCompression.model_validate(options), show_progress=not current().json)
+    try:
+        packed = ShardCompression.model_validate({"algo": compression or "none", "level": level})
+    except ValidationError as error:
+        raise Refused(f"--level {level}: {error.errors()[0]['msg']}") from None
+    return WriterConfig(shard_compression=packed, show_progress=not current().json)
 
 
 def _report(result: CacheWriteResult, facts: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ pub fn write(
         base,
         name,
         options: WriterOptions::new(8, 1, layout.shard_bytes, compression)?
-            .with_zstd(3, layout.dictionary_bytes)?,
+            .with_level(None, layout.dictionary_bytes)?,
         schema: None,
         payload: None,
         source_version: None,
@@ -285,7 +285,7 @@ fn named_record(name: &str, algorithm: Algorithm, id: i64, payload: &[u8]) -> Ve
 pub fn store(algorithm: Algorithm, payload: &[u8], out: &mut Vec<u8>) {
     let recipe = match algorithm {
         Algorithm::None => Recipe::None,
-        Algorithm::Lz4 => Recipe::Lz4,
+        Algorithm::Lz4 => Recipe::Lz4(1),
         Algorithm::Zstd => Recipe::Zstd(ZstdParameters::new(3, None).unwrap()),
     };
     Encoder::new(&recipe).unwrap().store(payload, out).unwrap();

@@ -25,7 +25,7 @@ pub fn writer_options(layout: Layout) -> WriterOptions {
         ratio: 1.0,
     };
     WriterOptions::new(8, 1, layout.shard_bytes, compression)
-        .and_then(|options| options.with_zstd(3, layout.dictionary_bytes))
+        .and_then(|options| options.with_level(None, layout.dictionary_bytes))
         .unwrap()
 }
 

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from reference import Reference
 
 THREADS = 2
-LEVELS = {"zstd": 3, "zstd-1": 1}
 
 
 def codec(form: str) -> ShardCompression:
-    """Return the compression of a form."""
-    if form in LEVELS:
-        return ShardCompression(algo="zstd", level=LEVELS[form])
-    return ShardCompression(algo="none" if form == "raw" else form)
+    """Return the compression of a form: raw, or an algorithm and, after a dash, its level."""
+    algo, _, level = form.partition("-")
+    return ShardCompression(algo="none" if algo == "raw" else algo, level=int(level) if level else None)
 
 
 class Source:
@@ -48,7 +46,7 @@ class Source:
 
 
 class Store(Base):
-    """`form`: raw, lz4, zstd (level 3) or zstd-1."""
+    """`form`: see `codec`."""
 
     def __init__(self, path: Path, reference: Reference, form: str) -> None:
         super().__init__(path, reference, form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -366,3 +367,32 @@ def test_no_rows_are_a_batch_of_nothing_in_every_field(tmp_path: Path) -> None:
     batch = dataset.gather([])
     assert batch["image"].shape == (0, 3, 8, 8)
     assert (len(batch["tokens"]), len(batch["jpeg"]), batch.metadata.height) == (0, 0, 0)
+
+
+def evict(path: Path) -> None:
+    """Drop the shards of a cache from memory, where the file system can."""
+    for shard in (path / "shards").iterdir():
+        with shard.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system has no posix_fadvise")
+@pytest.mark.parametrize("populate_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("max_shard_bytes", [1 << 20, 64 << 20])
+def test_rows_that_are_not_in_memory_are_exact_in_order_and_scattered(
+    tmp_path: Path, populate_bytes: int, max_shard_bytes: int
+) -> None:
+    values = np.random.default_rng(3).integers(0, 256, (600, 12_288), dtype=np.uint8)
+    result = write_arrays("a", {"x": values}, tmp_path, writer_config=writer(max_shard_bytes=max_shard_bytes))
+    assert isinstance(result, CacheWriteSuccess), result
+    for shuffle in (False, True):
+        evict(result.path)
+        config = reader(populate_bytes=populate_bytes, shuffle=shuffle, replacement=False)
+        dataset = CachedDataset([result.path], reader_config=config)
+        for rows in np.array_split(dataset.rows(), 3):
+            np.testing.assert_array_equal(dataset.gather(rows)["x"], values[rows])
+        del dataset
+        evict(result.path)
+        dataset = CachedDataset([result.path], reader_config=config)
+        found = np.concatenate([batch["x"] for batch in dataset.batches(100)])
+        np.testing.assert_array_equal(found, values[dataset.rows(epoch=0)])

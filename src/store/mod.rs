@@ -17,6 +17,7 @@ pub mod pool;
 pub mod populate;
 pub mod prefetch;
 pub mod publish;
+pub mod readahead;
 pub mod slot;
 pub mod stride;
 pub mod summary;

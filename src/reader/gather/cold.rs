@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use super::locate::{Files, Located};
+use crate::store::file::FileReader;
+use crate::store::readahead;
 
 /// Records of a batch that are looked at.
 const PROBES: usize = 8;
@@ -17,12 +19,18 @@ const RECORD_TIME: Duration = Duration::from_micros(1);
 const KIB_TIME: Duration = Duration::from_micros(1);
 /// Bytes between two records that are read along with them rather than asked for apart.
 const GAP_MAX: usize = 32 << 10;
+/// Most ranges of a batch whose records lie together.
+const RANGES_TOGETHER_MAX: usize = 2;
+/// Window from which on the system reads ahead as well as it can, in bytes.
+const WINDOW_MIN: usize = 1 << 20;
 
 /// What a gatherer knows of where its records are.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
     /// Bytes of batches that are still believed to be in memory.
     trust: usize,
+    /// What the system reads ahead by itself, in bytes, once it was asked.
+    window: Option<usize>,
 }
 
 impl Cold {
@@ -38,7 +46,7 @@ impl Cold {
         if self.trust == 0 {
             let step = (rows / PROBES).max(1);
             let mut probes = (0..rows).step_by(step).take(PROBES);
-            if !probes.all(|row| find(row).is_some_and(|at| files.is_resident(&at))) {
+            if !probes.all(|row| find(row).is_some_and(|at| is_resident(files, &at))) {
                 return false;
             }
             self.trust = TRUST_BYTES;
@@ -53,10 +61,28 @@ impl Cold {
         if self.is_warm(files, rows.len(), bytes, |row| rows.get(row).copied()) {
             return false;
         }
+        let are_together = ranges(rows).nth(RANGES_TOGETHER_MAX).is_none();
         for (first, len) in ranges(rows) {
-            files.will_need(first, len);
+            let Some((file, map)) = files.file(first).and_then(|file| Some((file, file.map()?)))
+            else {
+                continue;
+            };
+            // What the system reads ahead is in large pages, which takes it less time and fewer requests than a range that
+            // is asked for; but a small window keeps the disk idle between requests.
+            if are_together && self.window(file) >= WINDOW_MIN {
+                map.populate(first.start, len);
+            } else {
+                map.will_need(first.start, len);
+            }
         }
         true
+    }
+
+    /// What the system reads ahead by itself, by what it says of the first file that was not in memory.
+    fn window(&mut self, file: &FileReader) -> usize {
+        *self
+            .window
+            .get_or_insert_with(|| readahead::window(file.path()))
     }
 
     /// Learns how long a batch took.
@@ -69,6 +95,12 @@ impl Cold {
             self.trust = 0;
         }
     }
+}
+
+/// Whether the first page of a record is in memory, as far as the system tells.
+fn is_resident(files: &Files, at: &Located) -> bool {
+    let map = files.file(at).and_then(FileReader::map);
+    map.is_none_or(|map| map.is_resident(at.start))
 }
 
 /// The records in order, those that follow each other closely in one shard as one range: its first record, and its length

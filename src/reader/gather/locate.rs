@@ -322,19 +322,10 @@ impl Files {
         memory.get(at.start..at.start.checked_add(at.len)?)
     }
 
-    /// Whether the first page of a record is in memory, as far as the system tells.
-    pub fn is_resident(&self, at: &Located) -> bool {
-        let shard = self.shards.get(at.shard as usize);
-        let map = shard.and_then(|shard| shard.file.map());
-        map.is_none_or(|map| map.is_resident(at.start))
-    }
-
-    /// Asks the system to read `len` bytes from the start of a record soon.
-    pub fn will_need(&self, at: &Located, len: usize) {
-        let shard = self.shards.get(at.shard as usize);
-        if let Some(map) = shard.and_then(|shard| shard.file.map()) {
-            map.will_need(at.start, len);
-        }
+    /// The file of a record that was not copied out of it.
+    pub fn file(&self, at: &Located) -> Option<&FileReader> {
+        let shard = self.shards.get(at.shard as usize)?;
+        Some(&shard.file)
     }
 
     /// The bytes of a record, compared with their checksum as often as asked for.

@@ -15,6 +15,7 @@
 )]
 
 pub mod error;
+mod huge;
 pub mod limits;
 pub mod sync;
 pub mod types;

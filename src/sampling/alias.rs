@@ -15,6 +15,7 @@ use super::uniform::Below;
 use super::units::{MEAN, Units};
 use super::weights;
 use crate::error::{CacheError, Result};
+use crate::huge;
 use crate::limits::WEIGHTED_ROWS_MAX;
 
 /// Draws made together: enough independent table reads to hide the latency of memory.
@@ -155,7 +156,7 @@ fn pack(threshold: u64, alias: usize) -> u64 {
 /// Two cursors, one over light rows and one over heavy ones: each light row is topped up by the current heavy row, and a
 /// heavy row that has become light itself by the next one.
 fn sweep(units: &Units<'_>) -> Result<Box<[u64]>> {
-    let mut entries: Box<[u64]> = (0..units.rows()).map(|row| pack(0, row)).collect();
+    let mut entries = huge::boxed(units.rows(), (0..units.rows()).map(|row| pack(0, row)));
     let mut set = |row: usize, threshold: u64, alias: usize| {
         if let Some(entry) = entries.get_mut(row) {
             *entry = pack(threshold, alias);

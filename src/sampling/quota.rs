@@ -13,6 +13,7 @@
 use super::rng::{Purpose, Stream};
 use super::weights;
 use crate::error::{CacheError, Result};
+use crate::huge;
 use crate::limits::WEIGHTED_ROWS_MAX;
 
 /// Most draws of one epoch.
@@ -197,7 +198,7 @@ fn starts(weights: &[f64], length: u64) -> Result<Box<[u64]>> {
         rest = (remainder - correction * total as i128) as u128;
         begin
     };
-    Ok(weights.iter().map(place).collect())
+    Ok(huge::boxed(weights.len(), weights.iter().map(place)))
 }
 
 fn guide(starts: &[u64], length: u64, stretch: u32) -> Box<[u32]> {
@@ -211,9 +212,9 @@ fn guide(starts: &[u64], length: u64, stretch: u32) -> Box<[u32]> {
         }
         row
     };
-    let mut guide: Vec<u32> = (0..stretches).map(first_of).collect();
-    guide.push(starts.len().saturating_sub(1) as u32);
-    guide.into()
+    let last = starts.len().saturating_sub(1) as u32;
+    let rows = (0..stretches).map(first_of).chain([last]);
+    huge::boxed(stretches as usize + 1, rows)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layer of each top-level module.
-const LAYERS: [(&str, u8); 12] = [
+const LAYERS: [(&str, u8); 13] = [
     ("error", 0),
+    ("huge", 0),
     ("limits", 0),
     ("sync", 0),
     ("types", 0),

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
-from dataset_rt import _dataset_rt as native
 from dataset_rt.batch import CachedBatch, generator
 from dataset_rt.columns import Columns, PayloadField
 from dataset_rt.config import WriterConfig
 from dataset_rt.destinations import as_bytes, destinations
-from dataset_rt.errors import FallBackWarning
+from dataset_rt.opened import Opened, checked_generations, checked_paths, identity_and_weight
 from dataset_rt.profile import ReaderProfile
 from dataset_rt.records import (
     CachedSample,
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dataset_rt import _dataset_rt as native
     from dataset_rt.adapters.torch import SizedTorchIterableDataset
     from dataset_rt.adapters.torch.epochs import EpochBoard
     from dataset_rt.config import ReaderConfig
@@ -43,29 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["CachedDataset"]
 
 _DEFAULT_WRITER_CONFIG = WriterConfig()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=native.after_fork_in_child)
-
-_Parts: TypeAlias = "tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None, str]"
-"""Chosen rows, bits of the weights, and state as JSON."""
-
-
-def _json(config: ReaderConfig) -> str:
-    return config.model_dump_json()
-
-
-def _identity_and_weight(frame: pl.DataFrame) -> list[pl.Series | pl.DataFrame]:
-    """Return the columns that Rust reads, each by itself: a frame would copy them to make their chunks agree."""
-    if not isinstance(frame, pl.DataFrame):
-        raise TypeError(f"expected a Polars DataFrame, found {type(frame).__name__}")
-    names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
-    if not names:
-        return [frame]  # Rust says which column is missing
-    # A column of nulls alone has no type yet; with one, the nulls are what is reported.
-    types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
-    columns = [frame.get_column(name) for name in names]
-    return [column.cast(types[column.name]) if column.dtype == pl.Null else column for column in columns]
 
 
 class CachedDataset:
@@ -107,31 +82,14 @@ class CachedDataset:
         reader_config: ReaderConfig,
         generations: Sequence[int | None] | None = None,
     ) -> None:
-        if isinstance(paths, str | Path):
-            raise TypeError(f"paths must be a list of cache directories, found one path: {str(paths)!r}")
-        self._opened: native.CachedDataset | None = None
-        self._opening = Lock()
-        self._paths = [os.fspath(path) for path in paths]
-        self.reader_config = reader_config
-        self._unpickled: _Parts | None = None
-        if isinstance(generations, int):
-            raise TypeError(f"generations must be a list with one number for each cache, found {generations!r}")
-        if generations is not None and len(generations) != len(self._paths):
-            counts = f"{len(self._paths)} caches, found {len(generations)}"
-            raise ValueError(f"generations must name one of each of {counts}")
-        if any(number is not None and number < 0 for number in generations or ()):
-            raise ValueError(
-                f"generations are numbered from 0, found {min(n for n in generations or () if n is not None)}"
-            )
-        self._wanted = None if generations is None else list(generations)
-        self._opened = self._open()
+        places = checked_paths(paths)
+        self._hold(Opened(places, reader_config, checked_generations(generations, len(places))))
         if reader_config.fall_back:
-            for path, (number, defect) in zip(self._paths, self._opened.generations(), strict=True):
-                if defect is not None:
-                    warnings.warn(FallBackWarning(path, number, defect), stacklevel=2)
+            self._opened.warn_of_older_generations(stacklevel=2)
 
-    def _open(self) -> native.CachedDataset:
-        return native.CachedDataset(self._paths, _json(self.reader_config), self._wanted)
+    def _hold(self, opened: Opened) -> None:
+        self._opened = opened
+        self.reader_config = opened.config
 
     @property
     def generations(self) -> list[int]:
@@ -141,38 +99,16 @@ class CachedDataset:
     @property
     def cache_paths(self) -> list[Path]:
         """The cache directories in the order given: the position of one is its `cache_id`."""
-        return [Path(path) for path in self._paths]
+        return [Path(path) for path in self._opened.paths]
 
     @property
     def _native(self) -> native.CachedDataset:
-        """The open dataset; one that came from another process opens its caches now."""
-        if self._opened is not None:
-            return self._opened
-        with self._opening:
-            if self._opened is None:
-                opened = self._open()
-                if self._unpickled is not None:
-                    opened.restore(*self._unpickled)
-                self._opened = opened
-        return self._opened
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what `__getstate__` returned; caches are opened when first used."""
-        self.__dict__.update(state)
-        self._opening = Lock()
+        return self._opened.dataset
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: paths, configuration, chosen rows, weights and position; no open file."""
-        rows, weights, state = self._native.parts()
-        return {
-            "_paths": [os.path.abspath(path) for path in self._paths],  # noqa: PTH100 (10,000 paths, no links resolved)
-            "reader_config": self.reader_config,
-            "_wanted": self.generations,
-            "_unpickled": (rows, weights, state),
-            "_opened": None,
-            "_moves": self._moves,
-            "_board": self._board,
-        }
+        """Return what another process needs: what `Opened` says, and nothing that is built when asked for."""
+        names = ("_opened", "reader_config", "_moves", "_board")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_cache_sources(
@@ -251,7 +187,7 @@ class CachedDataset:
 
     def __repr__(self) -> str:
         """Name the size, the caches and the configuration."""
-        return f"CachedDataset({len(self)} samples in {len(self._paths)} caches, {self.reader_config!r})"
+        return f"CachedDataset({len(self)} samples in {len(self._opened.paths)} caches, {self.reader_config!r})"
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iterator; the one after it is `epoch + 1`.
@@ -353,8 +289,8 @@ class CachedDataset:
             True
         """
         selected = self._columns if columns is None else self._columns.select(columns)
-        opened = self._opened
-        native = self._native if opened is None else opened
+        ready = self._opened.ready
+        native = self._native if ready is None else ready
         numbers = row_numbers(rows, native)
         if out is None:
             return CachedBatch(native.gather(numbers, selected.native), selected)
@@ -427,12 +363,7 @@ class CachedDataset:
             WeightsError: A row is not one of this dataset's, or a weight is not positive and finite.
         """
         view = CachedDataset.__new__(CachedDataset)
-        view._opening = Lock()  # noqa: SLF001 (a view is one of us)
-        view._paths = self._paths  # noqa: SLF001 (a view is one of us)
-        view.reader_config = self.reader_config
-        view._wanted = self._wanted  # noqa: SLF001 (a view is one of us)
-        view._unpickled = None  # noqa: SLF001 (a view is one of us)
-        view._opened = self._native.select(_identity_and_weight(frame))  # noqa: SLF001
+        view._hold(self._opened.view(frame))  # noqa: SLF001 (a view is one of us)
         return view
 
     def order(self, epoch: int = 0, start: int = 0, stop: int | None = None) -> pl.DataFrame:
@@ -464,8 +395,8 @@ class CachedDataset:
         Raises:
             IndexError: The epoch has no such positions (`RowIndexError`).
         """
-        opened = self._opened
-        return (self._native if opened is None else opened).rows(epoch, start, stop)
+        ready = self._opened.ready
+        return (self._native if ready is None else ready).rows(epoch, start, stop)
 
     def generator(self, epoch: int, position: int) -> np.random.Generator:
         """Return a random generator that belongs to one position of an epoch.
@@ -533,7 +464,7 @@ class CachedDataset:
             >>> table = dataset.samples_metadata()
             >>> dataset.set_samples_metadata(table.with_columns(weight=1.0 / pl.len().over("label")))
         """
-        self._native.set_samples_metadata(_identity_and_weight(frame))
+        self._native.set_samples_metadata(identity_and_weight(frame))
 
     def weight_table(self) -> pl.DataFrame:
         """Return `samples_metadata()`; the old name, deprecated."""

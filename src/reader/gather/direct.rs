@@ -4,8 +4,7 @@
 //! not so, the ordinary way goes on, which opens files and says what is the matter.
 
 use super::copy::{AHEAD_BYTES, AHEAD_ROWS, copy_dense};
-use super::locate::Files;
-use super::opened::{Even, Opened};
+use super::files::{Even, Files, Opened};
 use super::selection::Dense;
 use super::target::Target;
 use super::{BLOCK_BYTES, SHARED_BYTES_MIN};

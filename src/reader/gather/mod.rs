@@ -6,8 +6,7 @@
 mod cold;
 mod copy;
 mod direct;
-mod locate;
-mod opened;
+mod files;
 mod selection;
 mod share;
 mod target;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 
 use self::cold::Cold;
 use self::copy::{Scratch, Source, copy, restored_len, stored};
-use self::locate::{Files, Located};
+use self::files::{Files, Located};
 pub use self::selection::Selection;
 use self::share::Shares;
 use self::target::{Lens, Target};

@@ -1,8 +1,10 @@
 //! The consumer's side of the profile: how long it waits for what it gets next, and what it does in between.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
+use crate::error::{CacheError, Result};
 use crate::reader::{Delivered, Profile};
 
 /// The one that takes what a stream delivers.
@@ -27,22 +29,29 @@ impl Consumer {
         &self.profile
     }
 
-    /// It asks for more; returns when.
-    pub fn asks(&mut self) -> Instant {
-        let now = Instant::now();
+    /// It asks `next` for more and waits for a moment, after which the interrupt that `next` calls ends the wait: `Pending`
+    /// means to ask again.
+    ///
+    /// # Errors
+    /// As `next`.
+    pub fn wait<T>(
+        &mut self,
+        next: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<Option<T>>,
+    ) -> Result<Poll<Option<T>>> {
+        let asked = Instant::now();
         if let Some(handed) = self.handed.take() {
-            let worked = now.saturating_duration_since(handed);
+            let worked = asked.saturating_duration_since(handed);
             self.profile.add_working(worked, 1);
         }
-        now
-    }
-
-    /// The wait since it asked is over, and it was handed something or not.
-    pub fn is_answered(&mut self, asked: Instant, is_handed: bool) {
-        let now = Instant::now();
+        let answer = next(&mut || Err(CacheError::Interrupted));
+        let answered = Instant::now();
         self.profile
-            .add_waiting(now.saturating_duration_since(asked));
-        self.handed = is_handed.then_some(now);
+            .add_waiting(answered.saturating_duration_since(asked));
+        self.handed = matches!(answer, Ok(Some(_))).then_some(answered);
+        match answer {
+            Err(CacheError::Interrupted) => Ok(Poll::Pending),
+            answer => answer.map(Poll::Ready),
+        }
     }
 
     /// It was handed this.

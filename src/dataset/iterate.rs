@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::Dataset;
+use super::batch_stream::BatchStream;
 use super::options::DatasetOptions;
+use super::ranks::SampleOptions;
 use super::recipe::Recipe;
+use super::sample_stream::SampleStream;
 use super::session::Latest;
 use super::state::Cursor;
 use super::steps::BatchOptions;
-use super::stream::{BatchStream, SampleOptions, SampleStream};
 use crate::error::{CacheError, Result};
 use crate::reader::{ReaderOptions, Selection};
 use crate::sync::{Mutex, lock};

@@ -2,6 +2,7 @@
 
 mod access;
 mod active;
+mod batch_stream;
 mod caches;
 mod consumer;
 mod copy;
@@ -17,15 +18,16 @@ mod open;
 mod options;
 mod plan;
 mod profile;
+mod ranks;
 mod recipe;
 mod resume;
 mod rows;
+mod sample_stream;
 mod samples_metadata;
 mod select;
 mod session;
 mod state;
 mod steps;
-mod stream;
 mod table;
 mod tables;
 mod weights;
@@ -35,15 +37,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use active::ActiveRows;
+pub use batch_stream::{BatchStream, Polled};
 pub use caches::Caches;
 pub use gather::{Batch, RowNumbers};
 pub use options::DatasetOptions;
 pub use plan::Share;
+pub use ranks::{Ranks, SampleOptions};
 pub use recipe::{OrderOptions, Recipe};
+pub use sample_stream::{Loaded, SampleStream};
 pub use session::Latest;
 pub use state::{Cursor, SavedState};
 pub use steps::{BatchOptions, Step};
-pub use stream::{BatchStream, Loaded, Polled, Ranks, SampleOptions, SampleStream};
 pub use weights::Weights;
 
 use self::session::State;
@@ -86,7 +90,7 @@ impl Dataset {
         options: DatasetOptions,
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
-        steps::check_rank(options.ranks.rank, options.ranks.world_size)?;
+        options.ranks.check()?;
         let caches = Caches::open_stoppable(caches, options.io, options.validate_cache, interrupt)?;
         let dataset = Self::new(
             Arc::new(caches),

@@ -1,7 +1,7 @@
 //! What a dataset is opened with.
 
+use super::ranks::Ranks;
 use super::recipe::OrderOptions;
-use super::stream::Ranks;
 use crate::sampling::order::Mode;
 use crate::types::{Io, OnCorrupt, Verify};
 

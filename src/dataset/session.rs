@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Dataset;
+use super::batch_stream::BatchStream;
 use super::recipe::Recipe;
+use super::sample_stream::SampleStream;
 use super::state::Cursor;
-use super::stream::{BatchStream, SampleStream};
 use crate::error::{CacheError, Result};
 use crate::reader::Profile;
 use crate::sync::{Mutex, MutexGuard, TryLockError, lock, process_id, yield_now};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::plan::{Path, Share};
+use super::ranks::Ranks;
 use super::recipe::Recipe;
 use super::state::Cursor;
 use crate::error::Result;
@@ -72,7 +73,10 @@ impl Steps {
     /// # Errors
     /// [`crate::error::CacheError::Option`] for a batch size or world size of 0 or a rank beyond it.
     pub fn new(recipe: Arc<Recipe>, options: BatchOptions, cursor: Cursor) -> Result<Self> {
-        check_rank(options.rank, options.world_size)?;
+        let BatchOptions {
+            rank, world_size, ..
+        } = options;
+        Ranks { rank, world_size }.check()?;
         options.share.check()?;
         let split = split(&recipe, &options, cursor.position)?;
         let first = cursor.position.div_ceil(split.global_batch());
@@ -101,26 +105,6 @@ impl Steps {
         let share = self.options.share;
         Ok(Some(open.saturating_sub(self.skip).div_ceil(share.step)))
     }
-}
-
-/// # Errors
-/// [`crate::error::CacheError::Option`] for a rank that does not exist.
-pub fn check_rank(rank: u64, world_size: u64) -> Result<()> {
-    if world_size == 0 {
-        return Err(crate::error::CacheError::option(
-            "world_size",
-            "at least 1",
-            world_size,
-        ));
-    }
-    if rank >= world_size {
-        return Err(crate::error::CacheError::option(
-            "rank",
-            format!("0 to {}", world_size - 1),
-            rank,
-        ));
-    }
-    Ok(())
 }
 
 fn split(recipe: &Recipe, options: &BatchOptions, position: u64) -> Result<Split> {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::locate::{Files, Located};
+use super::files::{Files, Located};
 use crate::store::file::FileReader;
 use crate::store::readahead;
 

@@ -1,6 +1,6 @@
 //! Copies the values of located records into their destinations.
 
-use super::locate::{Files, Located};
+use super::files::{Files, Located};
 use super::selection::{Dense, Selection};
 use super::target::Target;
 use crate::error::{CacheError, Result};

@@ -3,12 +3,11 @@
 //! It goes as far as everything is as it mostly is: files open and mapped, records whole. From the first record on that is
 //! not so, the ordinary way goes on, which opens files and says what is the matter.
 
+use super::blocks::{BLOCK_BYTES, helping};
 use super::copy::{AHEAD_BYTES, AHEAD_ROWS, copy_dense};
-use super::locate::Files;
-use super::opened::{Even, Opened};
+use super::files::{Even, Files, Opened};
 use super::selection::Dense;
-use super::target::Target;
-use super::{BLOCK_BYTES, SHARED_BYTES_MIN};
+use super::target::{Target, split_fronts};
 use crate::error::Result;
 use crate::store::prefetch::prefetch;
 use crate::sync::{Crew, Mutex, lock};
@@ -32,16 +31,13 @@ pub(super) fn copy(
     let bytes = dense.payload_len.saturating_mul(samples.len());
     let fronts = targets.iter_mut().map(|target| target.front(samples.len()));
     let mut fronts = fronts.collect::<Result<Vec<_>>>()?;
-    let crew = crew.filter(|crew| crew.threads() > 1 && bytes >= SHARED_BYTES_MIN);
-    let Some(crew) = crew else {
+    let Some(crew) = helping(crew, bytes) else {
         return Ok((copy_here(files, dense, samples, &mut fronts), 1));
     };
     let rows = (BLOCK_BYTES / dense.payload_len.max(1)).max(1);
     let blocks = samples.chunks(rows).map(|block| {
-        let own = fronts
-            .iter_mut()
-            .map(|front| front.split_front(block.len()));
-        Ok((block, Mutex::new(own.collect::<Result<Vec<_>>>()?)))
+        let own = split_fronts(&mut fronts, block.len())?;
+        Ok((block, Mutex::new(own)))
     });
     let blocks = blocks.collect::<Result<Vec<_>>>()?;
     let done = crew.try_map(&blocks, |(block, targets)| {
@@ -129,10 +125,7 @@ fn copy_found(
     targets: &mut [Target<'_>],
     check: impl Fn(usize) -> Option<()>,
 ) -> Option<usize> {
-    let fronts = targets
-        .iter_mut()
-        .map(|target| target.split_front(found.len()).ok());
-    let mut fronts = fronts.collect::<Option<Vec<_>>>()?;
+    let mut fronts = split_fronts(targets, found.len()).ok()?;
     // A processor that is asked for too much ahead forgets the first.
     let ahead = (AHEAD_BYTES / dense.payload_len.max(1)).clamp(1, AHEAD_ROWS);
     found.iter().take(ahead).for_each(|record| prefetch(record));

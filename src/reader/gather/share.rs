@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::copy::stored;
-use super::locate::{Files, Located};
+use super::files::{Files, Located};
 use crate::error::Result;
 use crate::format::checksum::Crc32c;
 use crate::format::compression::{Decoder, payload_len, plain};

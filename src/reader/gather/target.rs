@@ -105,6 +105,12 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Takes the next `rows` rows off the front of every column.
+pub(super) fn split_fronts<'a>(targets: &mut [Target<'a>], rows: usize) -> Result<Vec<Target<'a>>> {
+    let fronts = targets.iter_mut().map(|target| target.split_front(rows));
+    fronts.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,15 +1,37 @@
 //! Caches whose files are open and mapped, where finding a record needs no look at the system.
 
-use super::locate::{NONE, OpenShard, ShardPlace};
+use std::sync::Arc;
+
 use crate::format::compression::Algorithm;
 use crate::format::index::IndexRow;
+use crate::store::file::FileReader;
 use crate::store::prefetch::prefetch;
 use crate::store::stride::RowBytes;
 use crate::store::verify::Checked;
 
+/// No slot of a list.
+pub const NONE: u32 = u32::MAX;
+
+/// What locating a record needs to know of its shard.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardPlace {
+    /// Its place among the open ones, or [`NONE`].
+    pub slot: u32,
+    pub algorithm: Algorithm,
+    pub byte_len: u64,
+}
+
+/// A mapped shard.
+#[derive(Debug)]
+pub struct OpenShard {
+    /// Its number in its cache.
+    pub number: u64,
+    pub file: Arc<FileReader>,
+}
+
 /// What finds records of one cache without a look at the system.
 #[derive(Clone, Copy)]
-pub(super) struct Opened<'a> {
+pub struct Opened<'a> {
     /// Its place among the open ones.
     pub table: u32,
     pub index: &'a [RowBytes],
@@ -56,7 +78,7 @@ impl<'a> Opened<'a> {
 }
 
 /// Records of one length that all lie one behind the other in mapped shards, uncompressed.
-pub(super) struct Even<'a> {
+pub struct Even<'a> {
     /// The first sample of each run and the records of the run, in sample order.
     pub runs: Vec<(u64, &'a [u8])>,
     /// Length of each record, in bytes.

@@ -1,9 +1,7 @@
 //! Whole caches, written and read back by the plainest reader.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,10 +13,11 @@ use dataset_rt::format::manifest::Compression;
 use dataset_rt::format::names::DICTIONARY;
 use dataset_rt::format::schema::{ColumnSpec, Kind, Schema};
 use dataset_rt::store::lock::CacheLock;
-use dataset_rt::store::vfs::{OsVfs, Vfs, VfsFile};
+use dataset_rt::store::vfs::{OsVfs, Vfs};
 use dataset_rt::writer::profiler::Profile;
 use dataset_rt::writer::{CacheWriter, WriteRequest, WriteSummary, WriterOptions};
 
+use crate::support::altered_vfs::Altered;
 use crate::support::disk::Tree;
 use crate::support::naive::{Cell, Sample, read};
 use crate::support::scenario::{Scenario, Verdict};
@@ -743,67 +742,20 @@ fn every_failed_file_operation_gives_its_error_and_no_cache() {
     assert!(tried > 100, "{tried}");
 }
 
-/// A disk on which something happens at the first write to a shard.
-struct Odd(Arc<dyn Fn() + Send + Sync>);
-
-impl std::fmt::Debug for Odd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an odd disk")
-    }
-}
-
-struct OddFile(Box<dyn VfsFile>, Option<Arc<dyn Fn() + Send + Sync>>);
-
-impl VfsFile for OddFile {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if let Some(happens) = self.1.take() {
+/// A disk on which something happens before a write to a shard.
+fn odd(happens: impl Fn() + Send + Sync + 'static) -> Arc<dyn Vfs> {
+    Arc::new(Altered::new(OsVfs).before_write(move |path| {
+        if path.parent().unwrap().ends_with("shards") {
             happens();
         }
-        self.0.write_all(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Vfs for Odd {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        OsVfs.create_dir(path)
-    }
-    fn create_file(&self, path: &Path) -> io::Result<Box<dyn VfsFile>> {
-        let is_shard = path.parent().unwrap().ends_with("shards");
-        let happens = is_shard.then(|| Arc::clone(&self.0));
-        Ok(Box::new(OddFile(OsVfs.create_file(path)?, happens)))
-    }
-    fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsVfs.rename_noreplace(from, to)
-    }
-    fn replace_file(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsVfs.replace_file(from, to)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        OsVfs.sync_dir(path)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        OsVfs.remove_file(path)
-    }
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        OsVfs.remove_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
-        OsVfs.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        OsVfs.exists(path)
-    }
+    }))
 }
 
 #[test]
 fn a_panic_in_a_thread_is_an_internal_error_and_leaves_nothing() {
     let base = tempfile::tempdir().unwrap();
     let setup = Setup {
-        vfs: Arc::new(Odd(Arc::new(|| panic!("odd disk")))),
+        vfs: odd(|| panic!("odd disk")),
         ..Setup::default()
     };
     let sample = (noise(1, 1 << 20), vec![Cell::Int(1)]);
@@ -819,9 +771,9 @@ fn a_write_that_waits_for_a_stuck_disk_can_be_interrupted() {
     let (let_go, stuck) = std::sync::mpsc::channel::<()>();
     let stuck = Mutex::new(stuck);
     let setup = Setup {
-        vfs: Arc::new(Odd(Arc::new(move || {
+        vfs: odd(move || {
             let _ = stuck.lock().unwrap().recv();
-        }))),
+        }),
         ..Setup::default()
     };
     let mut writer = setup.begin(base.path()).unwrap();

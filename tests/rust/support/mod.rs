@@ -1,5 +1,6 @@
 //! What the integration tests share.
 
+pub mod altered_vfs;
 pub mod caches;
 pub mod changing;
 pub mod child;
@@ -10,5 +11,3 @@ pub mod generations;
 pub mod naive;
 pub mod reading;
 pub mod scenario;
-pub mod stalled_vfs;
-pub mod unsynced;

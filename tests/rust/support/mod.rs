@@ -11,3 +11,4 @@ pub mod generations;
 pub mod naive;
 pub mod reading;
 pub mod scenario;
+pub mod writing;

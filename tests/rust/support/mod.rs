@@ -7,6 +7,7 @@ pub mod child;
 pub mod crash_vfs;
 pub mod damage;
 pub mod disk;
+pub mod forgeries;
 pub mod generations;
 pub mod naive;
 pub mod reading;

@@ -6,6 +6,7 @@ pub mod changing;
 pub mod child;
 pub mod crash_vfs;
 pub mod damage;
+pub mod damaged;
 pub mod disk;
 pub mod forgeries;
 pub mod generations;

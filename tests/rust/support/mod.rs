@@ -3,6 +3,7 @@
 pub mod altered_vfs;
 pub mod caches;
 pub mod changing;
+pub mod checking;
 pub mod child;
 pub mod crash_vfs;
 pub mod damage;

@@ -30,6 +30,7 @@ mod hostile_records;
 mod layers;
 mod order;
 mod reader;
+mod reader_threads;
 mod repair;
 mod summary;
 mod support;

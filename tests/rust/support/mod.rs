@@ -9,6 +9,7 @@ pub mod crash_vfs;
 pub mod damage;
 pub mod damaged;
 pub mod disk;
+pub mod engines;
 pub mod forgeries;
 pub mod generations;
 pub mod naive;

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support import PATIENCE, own_threads
+from tests.support import PATIENCE, numbered, own_threads, write
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +20,9 @@ def no_thread_stays():
     while sorted(own_threads()) != before and time.monotonic() < deadline:
         os.sched_yield()
     assert sorted(own_threads()) == before
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of 300 samples in several shards that no test changes."""
+    return write(tmp_path_factory.mktemp("shared"), numbered(300), max_shard_bytes=4000)

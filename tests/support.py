@@ -31,6 +31,24 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 120
 """Seconds after which a child that should have ended counts as hanging. No test waits for it when all is well."""
 
+HOLDER = """
+    import json, sys
+    from pathlib import Path
+    from dataset_rt import CacheWriteSuccess, write_cache
+    from tests.support import Source, numbered, writer
+
+    def items():
+        yield from numbered(50)
+        print("holding")
+        sys.stdin.readline()
+        yield from numbered(50, 50)
+
+    [result] = write_cache(Source("train", items()), Path(sys.argv[1]), writer_config=writer())
+    assert isinstance(result, CacheWriteSuccess), result
+    print(json.dumps(result.path.name))
+"""
+"""A child that holds the cache `train` half written until it is told to go on: see `start`."""
+
 
 @dataclass
 class Source:

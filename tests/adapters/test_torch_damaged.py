@@ -14,19 +14,12 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.utils.data import DataLoader
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-    pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::dataset_rt.errors.CorruptSampleWarning"),
-]
+from tests.adapters.torch_support import QUIET, whole
+
+pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore::dataset_rt.errors.CorruptSampleWarning")]
 
 DAMAGED = [3, 10, 11, 25, 45]
 """Samples of the cache with a payload to flip: every seventh has none."""
-
-
-def whole(items):
-    return items
 
 
 def numbered(sample, generator):

@@ -14,8 +14,9 @@ use dataset_rt::store::lock::CacheLock;
 use dataset_rt::store::vfs::Vfs;
 use dataset_rt::types::Io;
 
+use crate::support::altered_vfs::forgetful;
 use crate::support::caches::{Layout, samples, write};
-use crate::support::crash_vfs::{Forgetful, SimDisk};
+use crate::support::crash_vfs::SimDisk;
 use crate::support::disk::Tree;
 use crate::support::naive::Sample;
 use crate::support::reading::{deliver, options};
@@ -110,11 +111,8 @@ fn a_dictionary_is_published_with_its_cache_or_not_at_all() {
     assert!(states > 300, "{states}");
     let tried = with_either_scenario("new", true, |scenario| scenario.inject_faults()).unwrap();
     assert!(tried > 150, "{tried}");
-    let forgetful = |disk: SimDisk| -> Arc<dyn Vfs> {
-        let forgets = |path: &Path| path.ends_with(DICTIONARY);
-        Arc::new(Forgetful { disk, forgets })
-    };
-    let found = with_either_scenario("", true, |scenario| scenario.cut_power(&forgetful));
+    let mount = |disk| forgetful(disk, |path| path.ends_with(DICTIONARY));
+    let found = with_either_scenario("", true, |scenario| scenario.cut_power(&mount));
     assert!(found.is_err(), "no sync of the dictionary passed {found:?}");
 }
 
@@ -141,7 +139,7 @@ fn every_sync_the_writer_might_forget_is_missed() {
         ("the base", |path| path.ends_with("base")),
     ];
     for (what, forgets) in forgotten {
-        let mount = |disk: SimDisk| -> Arc<dyn Vfs> { Arc::new(Forgetful { disk, forgets }) };
+        let mount = |disk| forgetful(disk, forgets);
         let found = with_scenario("base", |scenario| scenario.cut_power(&mount));
         assert!(found.is_err(), "no sync of {what} passed {found:?}");
     }

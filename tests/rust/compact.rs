@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dataset_rt::dataset::{Dataset, DatasetOptions, SavedState};
 use dataset_rt::error::{CacheError, Result};
@@ -20,10 +20,10 @@ use dataset_rt::store::vfs::OsVfs;
 use dataset_rt::types::Io;
 
 use crate::generations::{assert_holds, open, open_with, without};
+use crate::support::altered_vfs::Altered;
 use crate::support::caches::{Forge, Layout, copy, record, samples, write_here};
 use crate::support::naive::Cell;
 use crate::support::reading::{deliver, options};
-use crate::support::stalled_vfs::StalledVfs;
 
 fn try_compact(path: &Path, fraction: f64, shard_bytes: u64) -> Result<Changed> {
     let options = CompactOptions {
@@ -338,8 +338,13 @@ fn whoever_stops_a_compaction_leaves_nothing() {
     assert!(matches!(stopped, Err(CacheError::Interrupted)));
     assert_eq!(files(root.path()), before);
     // While the disk is busy, too.
-    let stalled = StalledVfs::default();
-    let goes_on = Arc::clone(&stalled.goes_on);
+    let goes_on = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&goes_on);
+    let stalled = Altered::new(OsVfs).before_write(move |_| {
+        while !waits.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
     let mut asked = 0;
     let mut stop = || {
         asked += 1;

@@ -12,7 +12,8 @@ use dataset_rt::store::publish::Staging;
 use dataset_rt::store::vfs::{OsVfs, Vfs};
 use sha2::{Digest, Sha256};
 
-use crate::support::crash_vfs::{Fault, FaultKind, Forgetful, SimDisk};
+use crate::support::altered_vfs::forgetful;
+use crate::support::crash_vfs::{Fault, FaultKind, SimDisk};
 use crate::support::disk::Tree;
 use crate::support::scenario::{Scenario, Verdict, load};
 
@@ -207,16 +208,11 @@ fn every_forgotten_sync_is_caught() {
         }),
     ];
     for (what, forgets) in forgotten {
-        let mount = |disk: SimDisk| -> Arc<dyn Vfs> { Arc::new(Forgetful { disk, forgets }) };
+        let mount = |disk| forgetful(disk, forgets);
         let found = with_scenario("new/base", Tree::new(), |s| s.cut_power(&mount));
         assert!(found.is_err(), "no sync of {what} passed {found:?}");
     }
-    let mount = |disk: SimDisk| -> Arc<dyn Vfs> {
-        Arc::new(Forgetful {
-            disk,
-            forgets: |_| false,
-        })
-    };
+    let mount = |disk| forgetful(disk, |_| false);
     with_scenario("new/base", Tree::new(), |s| s.cut_power(&mount)).unwrap();
 }
 

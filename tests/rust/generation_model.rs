@@ -5,7 +5,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::cast::AsArray;
@@ -20,12 +19,12 @@ use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::lock::CacheLock;
 use dataset_rt::types::Io;
 
+use crate::support::altered_vfs::unsynced;
 use crate::support::caches::{Layout, write};
 use crate::support::disk::SplitMix;
 use crate::support::generations::{append, contents};
 use crate::support::naive::{Cell, Sample, cells};
 use crate::support::reading::{deliver, options};
-use crate::support::unsynced::Unsynced;
 
 /// A cache, and what it should be.
 struct Twin {
@@ -65,7 +64,7 @@ impl Twin {
         let layout = layout(&mut random);
         let (base, name) = (folder.path(), "train");
         let lock = CacheLock::try_acquire(base, name).unwrap();
-        let path = write(Arc::new(Unsynced), base, name, lock, layout, &first).unwrap();
+        let path = write(unsynced(), base, name, lock, layout, &first).unwrap();
         Self {
             path,
             random,
@@ -98,7 +97,7 @@ impl Twin {
         let count = self.random.below(12);
         let added = some_samples(&mut self.random, self.ids, count);
         let layout = layout(&mut self.random);
-        let summary = append(Arc::new(Unsynced), &self.path, layout, &added).unwrap();
+        let summary = append(unsynced(), &self.path, layout, &added).unwrap();
         assert_eq!(summary.added, added.len() as u64);
         if added.is_empty() {
             assert_eq!(summary.manifest.number() + 1, self.generations.len() as u64);
@@ -120,14 +119,14 @@ impl Twin {
         let mut next = self.newest().clone();
         next.retain(|(id, _)| !ids.contains(id));
         let gone = self.newest().len() - next.len();
-        let changed = delete(Arc::new(Unsynced), &self.path, ids).unwrap();
+        let changed = delete(unsynced(), &self.path, ids).unwrap();
         assert_eq!(changed.deleted, gone as u64);
         if gone > 0 {
             self.generations.push(next);
         }
         assert_eq!(changed.generation + 1, self.generations.len() as u64);
         assert_eq!(changed.samples, self.newest().len() as u64);
-        let beyond = delete(Arc::new(Unsynced), &self.path, vec![self.ids]);
+        let beyond = delete(unsynced(), &self.path, vec![self.ids]);
         assert!(matches!(beyond, Err(CacheError::NoSample { .. })));
     }
 
@@ -207,7 +206,7 @@ impl Twin {
             min_dead_fraction: [0.0, 0.2, 0.5][self.random.below(3)],
             max_shard_bytes: [None, Some(500)][self.random.below(2)],
         };
-        let changed = compact(Arc::new(Unsynced), &self.path, options, &mut || Ok(())).unwrap();
+        let changed = compact(unsynced(), &self.path, options, &mut || Ok(())).unwrap();
         if changed.generation + 1 > self.generations.len() as u64 {
             self.generations.push(self.newest().clone());
         }
@@ -218,7 +217,7 @@ impl Twin {
 
     fn vacuum(&mut self) {
         let grace = Duration::ZERO;
-        let vfs = Arc::new(Unsynced);
+        let vfs = unsynced();
         let vacuumed = vacuum(
             vfs,
             &self.path,

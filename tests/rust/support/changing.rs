@@ -16,7 +16,8 @@ use dataset_rt::store::generations::Wanted;
 use dataset_rt::store::publish::PUBLISHED_IN_DOUBT;
 use dataset_rt::store::vfs::Vfs;
 
-use super::crash_vfs::{Fault, FaultKind, Forgetful, SimDisk};
+use super::altered_vfs::forgetful;
+use super::crash_vfs::{Fault, FaultKind, SimDisk};
 use super::disk::{Tree, digest};
 use super::scenario::{hidden, is_hidden, store};
 
@@ -124,7 +125,7 @@ impl<'a> Changing<'a> {
     /// The names of forgotten syncs that no cut showed: every element of `forgotten` should be missed.
     pub fn unnoticed(&self, forgotten: &[Forgets]) -> Vec<&'static str> {
         let passes = |forgets: fn(&Path) -> bool| {
-            let mount = |disk| -> Arc<dyn Vfs> { Arc::new(Forgetful { disk, forgets }) };
+            let mount = |disk| forgetful(disk, forgets);
             self.cut(&mount, false).is_ok()
         };
         let unnoticed = forgotten.iter().filter(|(_, forgets)| passes(*forgets));

@@ -39,6 +39,7 @@ __all__ = [
     "LimitError",
     "ManifestError",
     "NoSubstituteError",
+    "OutOfMemoryError",
     "RowIndexError",
     "SampleError",
     "SchemaMismatchError",
@@ -258,6 +259,12 @@ class LimitError(DatasetRTError, ValueError):
 
     expected: int
     found: int
+
+
+class OutOfMemoryError(DatasetRTError, MemoryError):
+    """Something takes more memory (`bytes`) than the system has left, such as the values of one gather."""
+
+    bytes: int
 
 
 class CacheIOError(DatasetRTError, RuntimeError):

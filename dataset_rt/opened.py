@@ -11,6 +11,7 @@ import polars as pl
 
 from dataset_rt import _dataset_rt as native
 from dataset_rt.errors import FallBackWarning
+from dataset_rt.rows import typed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,13 +131,7 @@ def checked_generations(generations: Sequence[int | None] | None, caches: int) -
 
 
 def identity_and_weight(frame: pl.DataFrame) -> list[pl.Series | pl.DataFrame]:
-    """Return the columns that Rust reads, each by itself: a frame would copy them to make their chunks agree."""
+    """Return the columns of a frame that Rust reads."""
     if not isinstance(frame, pl.DataFrame):
         raise TypeError(f"expected a Polars DataFrame, found {type(frame).__name__}")
-    names = [name for name in ("cache_id", "sample_id", "weight") if name in frame.columns]
-    if not names:
-        return [frame]  # Rust says which column is missing
-    # A column of nulls alone has no type yet; with one, the nulls are what is reported.
-    types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
-    columns = [frame.get_column(name) for name in names]
-    return [column.cast(types[column.name]) if column.dtype == pl.Null else column for column in columns]
+    return typed_columns(frame, ("cache_id", "sample_id", "weight"))

@@ -11,11 +11,13 @@ import polars as pl
 from dataset_rt.errors import RowIndexError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from dataset_rt import _dataset_rt as native
 
-__all__ = ["row_numbers"]
+__all__ = ["row_numbers", "typed_columns"]
 
 
 _I64 = np.dtype(np.int64)
@@ -37,10 +39,11 @@ def row_numbers(rows: Any, dataset: native.CachedDataset) -> NDArray[np.int64 | 
     if isinstance(rows, slice):
         return np.arange(*rows.indices(len(dataset)), dtype=np.int64)
     if isinstance(rows, pl.DataFrame):
-        columns = [rows.get_column(name) for name in ("cache_id", "sample_id") if name in rows.columns]
-        return dataset.rows_of(columns or [rows])
+        return dataset.rows_of(typed_columns(rows, ("cache_id", "sample_id")))
     if not isinstance(rows, np.ndarray):
         rows = _array(rows)
+    if rows.ndim == 0 and rows.dtype.kind in "iu":
+        rows = rows.reshape(1)
     if rows.ndim != 1:
         raise TypeError(f"rows must have one axis, found an array of shape {rows.shape}")
     if rows.dtype == np.bool_:
@@ -58,11 +61,25 @@ def _array(rows: Any) -> NDArray[Any]:
     """Return an int, or a sequence or series of numbers or booleans, as an array."""
     if hasattr(rows, "__index__") and not hasattr(rows, "__len__"):
         rows = [operator.index(rows)]
+    if isinstance(rows, pl.Series) and rows.null_count() > 0:
+        raise TypeError(f"rows must be integers or a mask of booleans, found {rows.null_count()} nulls")
     array = np.asarray(rows)
     if array.size == 0 and array.dtype == np.float64:
         return array.astype(np.int64).reshape(-1)
-    if array.dtype == object or (array.dtype == np.float64 and all(isinstance(row, int) for row in rows)):
-        beyond = next((row for row in rows if isinstance(row, int) and not -(2**63) <= row < 2**64), None)
+    # What NumPy has no common integer type for: numbers of more than 64 bits, or negative ones beside unsigned ones.
+    if array.dtype in (object, np.float64) and all(isinstance(row, int | np.integer) for row in rows):
+        beyond = next((int(row) for row in rows if not -(2**63) <= row < 2**63), None)
         if beyond is not None:
             raise RowIndexError(f"row {beyond} is beyond any dataset", index=beyond, length=2**63)
+        return np.array([int(row) for row in rows], np.int64)
     return array
+
+
+def typed_columns(frame: pl.DataFrame, names: Sequence[str]) -> list[pl.Series | pl.DataFrame]:
+    """Return the columns of these names, each by itself: a frame would copy them to make their chunks agree."""
+    columns = [frame.get_column(name) for name in names if name in frame.columns]
+    if not columns:
+        return [frame]  # Rust says which column is missing
+    # A column of nulls alone has no type yet; with one, the nulls are what is reported.
+    types = {"cache_id": pl.UInt64, "sample_id": pl.UInt64, "weight": pl.Float64}
+    return [column.cast(types[column.name]) if column.dtype == pl.Null else column for column in columns]

@@ -187,6 +187,10 @@ pub enum CacheError {
         limit: u64,
     },
 
+    /// The system has not as much memory left as something takes.
+    #[error("{what} takes {bytes} bytes of memory, which the system does not have left")]
+    Memory { what: &'static str, bytes: u64 },
+
     /// The operating system refused a file operation.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
@@ -299,6 +303,12 @@ impl CacheError {
             found,
             limit,
         }
+    }
+
+    /// Memory that is not there.
+    pub fn memory(what: &'static str, bytes: usize) -> Self {
+        let bytes = bytes as u64;
+        Self::Memory { what, bytes }
     }
 
     /// A broken promise of our own code.

@@ -353,7 +353,8 @@ def test_a_folder_of_files_becomes_a_cache(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("algo", "level", "found"), [("lz4", 13, "1 to 12"), ("zstd", 20, "-7 to 19"), (None, 3, "no levels")]
+    ("algo", "level", "found"),
+    [("lz4", 13, "1 to 12"), ("zstd", 20, "-7 to 19"), ("none", 3, "no levels"), (None, 3, "--compression")],
 )
 def test_a_level_that_the_compression_does_not_have_is_refused_before_anything_is_written(
     tmp_path, capsys, algo, level, found

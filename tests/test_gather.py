@@ -123,6 +123,9 @@ def plain(tmp_path: Path) -> CachedDataset:
         (np.array([[4, 2], [0, 0]])[:, 0], [4, 0]),
         (pl.Series([9, 8]), [9, 8]),
         (np.array([3], ">i4"), [3]),
+        (np.array(3), [3]),
+        ([-1, np.uint64(1)], [99, 1]),
+        (pl.DataFrame({"cache_id": [], "sample_id": []}), []),
         (pl.DataFrame({"cache_id": [0, 0], "sample_id": [44, 2]}).cast(pl.UInt64), [44, 2]),
     ],
     ids=lambda rows: type(rows).__name__ + str(rows)[:12],
@@ -142,6 +145,10 @@ def test_rows_may_come_in_any_form(tmp_path: Path, rows: Any, expected: list[int
         ([-101], IndexError),
         ([2**63], IndexError),
         ([2**80], IndexError),
+        ([1, 2**63], IndexError),
+        ([-1, 2**64 - 1], IndexError),
+        (pl.Series([1, None]), TypeError),
+        (np.array(0.5), TypeError),
         (np.ones(99, bool), IndexError),
         ([0.5], TypeError),
         (["0"], TypeError),
@@ -253,6 +260,23 @@ def test_damage_is_found_by_a_gather_and_names_the_sample(tmp_path: Path) -> Non
     assert len(dataset.gather(others)) == 39
     with pytest.raises(errors.CorruptRecordError):
         dataset.gather([bad], columns=["mask"])
+
+
+def test_both_engines_name_the_place_of_what_cannot_be_decoded(tmp_path: Path) -> None:
+    texts = [(b"some text %d " % n * 20, {}) for n in range(10)]
+    path = write(tmp_path, texts, shard_compression=ShardCompression(algo="lz4"))
+    shard = path / "shards" / "000000.bin"
+    _, offset, length = np.fromfile(path / "index.bin", "<u8").reshape(-1, 3)[7].tolist()
+    content = bytearray(shard.read_bytes())
+    content[offset + length - 10 : offset + length] = b"\xff" * 10
+    shard.write_bytes(content)
+    engines: tuple[Any, ...] = ("mmap", "pread")
+    for io in engines:
+        dataset = CachedDataset([path], reader_config=reader(io=io, verify="never", shuffle=False))
+        for read in (lambda: dataset.gather([2, 7]), lambda: list(dataset.batches(4)), lambda: dataset[7]):  # noqa: B023
+            with pytest.raises(errors.CorruptRecordError) as caught:
+                read()
+            assert (caught.value.path, caught.value.sample_id, caught.value.offset) == (shard, 7, offset), io
 
 
 def test_views_and_several_caches_gather_their_own_rows(tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ def test_numbers_out_of_range_are_named_and_never_overflow(cache):
         (lambda: dataset[-(2**200)], errors.RowIndexError),
         (lambda: dataset.rows(0, -1), errors.RowIndexError),
         (lambda: dataset.order(0, 0, 41), errors.RowIndexError),
-        (lambda: next(dataset.batches(1 << 50, remainder="pad")), errors.LimitError),
+        (lambda: next(dataset.batches(1 << 50, remainder="pad")), errors.OutOfMemoryError),
     ]:
         with pytest.raises(error):
             call()

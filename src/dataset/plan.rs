@@ -109,16 +109,12 @@ impl Path {
 /// Room for `count` numbers.
 ///
 /// # Errors
-/// [`CacheError::Limit`] where memory does not suffice, which would otherwise end the process.
+/// [`CacheError::Memory`] where it does not suffice, which would otherwise end the process.
 pub fn zeros(count: usize) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
     numbers
         .try_reserve_exact(count)
-        .map_err(|_| CacheError::Limit {
-            what: "number of rows asked for at once".to_owned(),
-            found: count as u64,
-            limit: (isize::MAX as u64) / 8,
-        })?;
+        .map_err(|_| CacheError::memory("a list of rows", count.saturating_mul(8)))?;
     numbers.resize(count, 0);
     Ok(numbers)
 }

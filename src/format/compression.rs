@@ -90,7 +90,8 @@ impl Decoder {
 
     /// Appends the payload that `stored` holds to `out`; after an error `out` holds what it held before.
     ///
-    /// The caller has compared [`payload_len`] with its limits. `dictionary` is that of the cache, if it has one.
+    /// The caller has compared [`payload_len`] with its limits, and made room if want of it is to be told from damage.
+    /// `dictionary` is that of the cache, if it has one.
     ///
     /// # Errors
     /// What is wrong with `stored`.
@@ -110,13 +111,14 @@ impl Decoder {
             Algorithm::Zstd => match zstd::split(stored)? {
                 zstd::Stored::Plain(_) => Ok(()),
                 zstd::Stored::Frame(len, frame) => {
-                    out.reserve(len);
+                    reserve(out, len)?;
                     let found = self.zstd()?.append(frame, dictionary, out);
                     found.and_then(|found| check_len(len, found))
                 }
             },
             Algorithm::None | Algorithm::Lz4 => {
                 let len = payload_len(algorithm, stored)?;
+                reserve(out, len)?;
                 out.resize(start.saturating_add(len), 0);
                 let room = out.get_mut(start..).unwrap_or_default();
                 self.restore_into(algorithm, dictionary, stored, room)
@@ -148,6 +150,13 @@ fn copy(payload: &[u8], out: &mut [u8]) -> usize {
         out.copy_from_slice(payload);
     }
     payload.len()
+}
+
+/// Makes room, or says that there is none, rather than end the process.
+fn reserve(out: &mut Vec<u8>, len: usize) -> Result<(), String> {
+    let outcome = out.try_reserve(len);
+    outcome
+        .map_err(|_| format!("a payload of {len} bytes, for which the system has no memory left"))
 }
 
 fn check_len(expected: usize, found: usize) -> Result<(), String> {

@@ -54,9 +54,9 @@ impl Window {
     /// Reads the next bytes of `file`, a block at most, and returns them; past the page cache if there is an `uncached`.
     ///
     /// # Errors
-    /// Those of [`FileReader::read_into`]; [`CacheError::Limit`] where the system has no memory for a long record.
+    /// Those of [`FileReader::read_into`]; [`CacheError::Memory`] where the system has none for a long record.
     ///
-    /// [`CacheError::Limit`]: crate::error::CacheError::Limit
+    /// [`CacheError::Memory`]: crate::error::CacheError::Memory
     pub fn fill(&mut self, file: &FileReader, uncached: Option<&UncachedFile>) -> Result<&[u8]> {
         let offset = self.end();
         let left = usize::try_from(file.len() - offset).unwrap_or(usize::MAX);

@@ -154,10 +154,10 @@ impl CachedDataset {
     ) -> PyResult<BatchIterator> {
         let Ranks { rank, world_size } = self.inner.ranks();
         let options = BatchOptions {
-            batch_size: options::natural("batch_size", batch_size, u64::MAX)?,
+            batch_size: options::natural("batch_size", batch_size, 1..=u64::MAX)?,
             remainder: options::remainder(remainder)?,
             epochs: epochs
-                .map(|epochs| options::natural("epochs", epochs, u64::MAX))
+                .map(|epochs| options::natural("epochs", epochs, 1..=u64::MAX))
                 .transpose()?,
             share: Share { skip, step },
             rank,

@@ -235,6 +235,10 @@ fn fill(error: &CacheError, fields: &Bound<'_, PyDict>) -> PyResult<&'static str
             fields.set_item("expected", limit)?;
             "LimitError"
         }
+        CacheError::Memory { bytes, .. } => {
+            fields.set_item("bytes", bytes)?;
+            "OutOfMemoryError"
+        }
         CacheError::Io {
             action,
             path,

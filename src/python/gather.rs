@@ -36,7 +36,8 @@ pub fn gather(
             Some(mut destinations) => {
                 let (extents, caches) = dataset.with_gatherer(|gatherer, crew| {
                     let measured = gatherer.measure(&samples, selection, Some(crew))?;
-                    let out = fitting(&mut destinations, selection, measured.extents())?;
+                    let out = fitting(&mut destinations, selection, measured.extents());
+                    let out = out.or_else(|error| measured.explain(error))?;
                     measured.fill(out, Some(crew), interrupt)
                 })?;
                 let nothing = SlotPool::new();

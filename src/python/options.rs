@@ -1,5 +1,7 @@
 //! `ReaderConfig` as it crosses into Rust: once, as JSON, checked field by field against its twin here.
 
+use std::ops::RangeInclusive;
+
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -133,20 +135,30 @@ pub fn whole(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
-/// A whole number from 0 to `limit`.
+/// A whole number of `range`.
 ///
 /// # Errors
 /// `ConfigError` naming the option, its range and the value.
-pub fn natural(option: &str, value: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
-    let number = u64::try_from(whole(value)?)
-        .ok()
-        .filter(|number| *number <= limit);
-    number.ok_or_else(|| to_pyerr(CacheError::option(option, format!("0 to {limit}"), value)))
+pub fn natural(
+    option: &str,
+    value: &Bound<'_, PyAny>,
+    range: RangeInclusive<u64>,
+) -> PyResult<u64> {
+    let number = u64::try_from(whole(value)?).ok();
+    number
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| {
+            let expected = match (range.start(), range.end()) {
+                (least, &u64::MAX) => format!("at least {least}"),
+                (least, most) => format!("{least} to {most}"),
+            };
+            to_pyerr(CacheError::option(option, expected, value))
+        })
 }
 
 /// The number of an epoch.
 pub fn epoch(value: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let number = natural("epoch", value, u64::from(u32::MAX) - 1)?;
+    let number = natural("epoch", value, 0..=u64::from(u32::MAX) - 1)?;
     u32::try_from(number).map_err(|_| to_pyerr(CacheError::internal("an epoch beyond its range")))
 }
 

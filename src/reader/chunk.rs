@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::{CacheError, Result};
 use crate::format::columns::Value;
 use crate::format::row::Rows;
 use crate::store::file::FileReader;
@@ -145,11 +146,20 @@ impl Chunk {
         &mut self.rows
     }
 
+    /// Makes room for a payload of `len` bytes.
+    ///
+    /// # Errors
+    /// [`CacheError::Memory`] if there is none.
+    pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
+        let outcome = self.bytes.try_reserve(len);
+        outcome.map_err(|_| CacheError::memory("a payload", len))
+    }
+
     /// A payload that `fill` appends to the buffer.
     pub(super) fn hold<E>(
         &mut self,
-        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<Payload, E> {
+        fill: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Payload, E> {
         let start = self.bytes.len();
         fill(&mut self.bytes)?;
         let end = self.bytes.len();

@@ -83,7 +83,7 @@ impl Loader {
     ///
     /// # Errors
     /// [`CacheError::DamagedRecord`] or [`CacheError::DamagedFile`] naming file, sample and byte for whatever cannot be
-    /// trusted; [`CacheError::Io`] if reading fails.
+    /// trusted; [`CacheError::Io`] if reading fails; [`CacheError::Memory`] for a payload that is too large for it.
     pub fn append(&mut self, sample: SampleRef, chunk: &mut Chunk) -> Result<()> {
         self.sampled.begin();
         let position = sample.cache as usize;
@@ -128,6 +128,7 @@ impl Loader {
                     )));
                 }
                 let (decoder, dictionary) = (&mut self.decoder, cache.dictionary()?);
+                chunk.reserve(len)?;
                 chunk.hold(|out| decoder.append(algorithm, dictionary, stored, out))
             }
         };

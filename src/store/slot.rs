@@ -56,7 +56,7 @@ impl SlotPool {
     /// Memory of `len` bytes.
     ///
     /// # Errors
-    /// [`CacheError::Limit`] where the system has not that much left.
+    /// [`CacheError::Memory`] where the system has not that much left.
     pub fn take(self: &Arc<Self>, len: usize) -> Result<Slot> {
         let block = match (len, self.recycled(len)) {
             (0, _) => None,
@@ -127,8 +127,7 @@ fn capacity(len: usize) -> usize {
 
 impl Block {
     fn new(len: usize) -> Result<Self> {
-        let refuse =
-            |_| CacheError::limit("memory of a batch in bytes", len as u64, isize::MAX as u64);
+        let refuse = |_| CacheError::memory("a batch", len);
         if len < HUGE {
             let map = MmapOptions::new().len(len).map_anon().map_err(refuse)?;
             return Ok(Self { map, used: 0..len });

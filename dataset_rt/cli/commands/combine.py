@@ -55,10 +55,10 @@ def write(out: str, source: str, payload: tuple[str, ...], compression: str | No
 
     base, name = _parts(out)
     found = understood(source, name, payload)
-    if isinstance(found.source, Samples) and compression is None:
-        _copy(found.source.dataset, base, name, {"input": found.kind})
-        return
     config = _config(compression, level)
+    if isinstance(found.source, Samples) and compression is None:
+        _copy(found.source.dataset, base, name, config, {"input": found.kind})
+        return
     if found.arrays is not None:
         result = write_arrays(name, found.arrays, base, metadata=found.metadata, writer_config=config)
     else:
@@ -104,6 +104,7 @@ def merge(out: str, paths: tuple[str, ...], where: str | None, compression: str 
     from dataset_rt.cli.inputs import Samples
 
     base, name = _parts(out)
+    config = _config(compression, level)
     dataset = open_dataset(caches_at(paths))
     if where is not None:
         kept = rows_of(dataset, where)
@@ -112,17 +113,17 @@ def merge(out: str, paths: tuple[str, ...], where: str | None, compression: str 
         dataset = dataset.select(kept)
     facts = {"inputs": [str(path) for path in dataset.cache_paths]}
     if compression is None:
-        _copy(dataset, base, name, facts)
+        _copy(dataset, base, name, config, facts)
         return
-    [result] = write_cache(Samples(name, dataset), base, writer_config=_config(compression, level))
+    [result] = write_cache(Samples(name, dataset), base, writer_config=config)
     _report(result, facts)
 
 
-def _copy(dataset: CachedDataset, base: Path, name: str, facts: dict[str, Any]) -> None:
+def _copy(dataset: CachedDataset, base: Path, name: str, config: WriterConfig, facts: dict[str, Any]) -> None:
     """Write the rows of a dataset as they are stored."""
     from dataset_rt import write_cache
 
-    [result] = write_cache(dataset, base, name=name, writer_config=_config(None, None))
+    [result] = write_cache(dataset, base, name=name, writer_config=config)
     _report(result, facts)
 
 
@@ -143,10 +144,12 @@ def _config(compression: str | None, level: int | None) -> WriterConfig:
 
     from dataset_rt import ShardCompression, WriterConfig
 
+    if level is not None and compression is None:
+        raise Refused(f"--level {level}: say with --compression what it is a level of")
     try:
         packed = ShardCompression.model_validate({"algo": compression or "none", "level": level})
     except ValidationError as error:
-        raise Refused(f"--level {level}: {error.errors()[0]['msg']}") from None
+        raise Refused(f"--level {level}: {error.errors()[0]['ctx']['error']}") from None
     return WriterConfig(shard_compression=packed, show_progress=not current().json)
 
 

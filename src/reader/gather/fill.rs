@@ -34,6 +34,14 @@ impl Measured<'_> {
         &self.extents
     }
 
+    /// The error that an extent led to, unless one of the records is damaged: none was compared with its checksum yet.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn explain<T>(&self, error: CacheError) -> Result<T> {
+        self.gatherer.explain(error)
+    }
+
     /// Writes the values of each column to a destination of exactly its length. A crew shares the work if there is
     /// enough of it; `interrupt` is called from time to time, and its error is returned.
     ///

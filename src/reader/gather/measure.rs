@@ -8,7 +8,7 @@ use super::files::Located;
 use super::fill::Measured;
 use super::selection::Selection;
 use super::target::Target;
-use crate::error::Result;
+use crate::error::{CacheError, Result};
 use crate::format::compression::Algorithm;
 use crate::reader::profile::Stage;
 use crate::sync::Crew;
@@ -29,7 +29,8 @@ impl Gatherer {
         let pool = Arc::clone(&self.pool);
         let measured = self.measure(samples, selection, crew)?;
         let lens = measured.extents.iter().map(|extent| extent.byte_len);
-        let mut slots = lens.map(|len| pool.take(len)).collect::<Result<Vec<_>>>()?;
+        let slots = lens.map(|len| pool.take(len)).collect::<Result<Vec<_>>>();
+        let mut slots = slots.or_else(|error| measured.explain(error))?;
         let out = slots.iter_mut().map(|slot| &mut **slot).collect();
         let extents = measured.fill(out, crew, interrupt)?;
         let columns = slots.into_iter().zip(extents);
@@ -43,7 +44,7 @@ impl Gatherer {
     /// # Errors
     /// [`CacheError::OutOfRange`] for a sample that its cache does not have; [`CacheError::DamagedRecord`] or
     /// [`CacheError::DamagedFile`] naming file, sample and byte for whatever cannot be; [`CacheError::Io`] if reading
-    /// fails; [`CacheError::Limit`] where memory does not suffice.
+    /// fails; [`CacheError::Memory`] where there is not enough of it.
     pub fn measure<'a>(
         &'a mut self,
         samples: &'a [SampleRef],
@@ -83,6 +84,14 @@ impl Gatherer {
         })
     }
 
+    /// The error that a length led to, unless the record that told it is damaged: it was not compared with its checksum yet.
+    pub(super) fn explain<T>(&self, error: CacheError) -> Result<T> {
+        for at in &self.located {
+            self.files.record(at)?;
+        }
+        Err(error)
+    }
+
     /// Restores all payloads if any of them is compressed: the lengths of their fields are inside.
     fn restore(&mut self, crew: Option<&Crew>) -> Result<Option<Column>> {
         let is_plain = |at: &Located| at.algorithm == Algorithm::None;
@@ -91,7 +100,8 @@ impl Gatherer {
         }
         let extent = Extent::of_payloads(&self.files, &self.located)?;
         self.laps.lap(Stage::Locate);
-        let mut values = self.pool.take(extent.byte_len)?;
+        let values = self.pool.take(extent.byte_len);
+        let mut values = values.or_else(|error| self.explain(error))?;
         let rows = self.located.len();
         let whole = Target::new(&mut values, extent.lens(rows), rows)?;
         self.transfer(&Selection::all(None), vec![whole], crew)?;

@@ -1,11 +1,14 @@
 //! Records that were found: their bytes, verified, and what else is known of them.
 
+use std::path::PathBuf;
+
 use super::Files;
 use super::locate::Located;
 use super::opened::NONE;
 use crate::error::{CacheError, Result};
 use crate::format::compression::Dictionary;
 use crate::format::index::IndexRow;
+use crate::store::cache::Cache;
 use crate::store::file::FileReader;
 
 impl Files {
@@ -73,18 +76,28 @@ impl Files {
 
     /// The error for a record that is not what the manifest describes.
     pub fn fault(&self, at: &Located, found: String) -> CacheError {
-        let path = match (self.shards.get(at.shard as usize), self.tables(at.table)) {
-            (Some(shard), _) => shard.file.path().to_path_buf(),
-            (None, Ok(tables)) => tables.cache.path().to_path_buf(),
+        let (path, offset) = match (self.shards.get(at.shard as usize), self.tables(at.table)) {
+            (Some(shard), _) => (shard.file.path().to_path_buf(), at.start as u64),
+            (None, Ok(tables)) => match held_from(&tables.cache, at.sample) {
+                Ok(place) => place,
+                Err(error) => return error,
+            },
             (None, Err(error)) => return error,
         };
         CacheError::DamagedRecord {
             path,
             sample_id: at.sample,
-            offset: at.start as u64,
+            offset,
             subject: "record".to_owned(),
             expected: "metadata and payload as the manifest describes them".to_owned(),
             found,
         }
     }
+}
+
+/// The file that a record was copied out of, and where it lies there.
+fn held_from(cache: &Cache, sample: u64) -> Result<(PathBuf, u64)> {
+    let row = cache.index_row(&*cache.index()?, sample)?;
+    let file = cache.shard(row.shard)?;
+    Ok((file.path().to_path_buf(), row.offset))
 }

@@ -293,6 +293,7 @@ def test_every_error_is_of_this_package_and_of_the_builtin_one_expects():
         "CacheExistsError": (ValueError, FileExistsError),
         "CacheIOError": (RuntimeError,),
         "CacheLockedError": (RuntimeError,),
+        "OutOfMemoryError": (MemoryError,),
         "RowIndexError": (IndexError,),
         "ForkedDatasetError": (RuntimeError,),
         "ForkedIteratorError": (RuntimeError,),

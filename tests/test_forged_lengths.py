@@ -1,4 +1,4 @@
-"""Records that claim more than there is memory for: damage is told as damage, want of memory as that; nothing aborts."""
+"""Records that claim more than there is memory for: damage is told as damage, want of memory as that, without an end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that claim more than there is memory for: damage is told as damage, want of memory as that, without an end."""
+"""Records that claim more than there is memory for: damage is told as damage, want of memory as that, and no abort."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ mod fork;
 mod gather;
 mod ingest;
 mod inspect;
+mod iteration;
 mod iterator;
 mod maintain;
 mod mapping;

@@ -7,9 +7,8 @@ use pyo3::prelude::*;
 use super::batch::{NativeBatch, Place};
 use super::corrupt;
 use super::errors::to_pyerr;
-use super::fork::Home;
+use super::iteration::Iteration;
 use super::profile;
-use super::state;
 use crate::dataset::{Batch, BatchStream, Polled};
 use crate::error::CacheError;
 use crate::reader::{CorruptSamples, Snapshot};
@@ -18,14 +17,9 @@ use crate::sync::{Mutex, lock};
 /// Batches of one rank, in order. Threads may share it: each batch goes to one of them.
 #[pyclass(frozen, module = "dataset_rt._dataset_rt")]
 pub struct BatchIterator {
-    stream: Arc<Mutex<BatchStream>>,
+    iteration: Iteration<BatchStream>,
     /// Makes the batch that Python sees of its parts.
     build: Py<PyAny>,
-    /// Why it ended early: raised again rather than mistaken for the last batch.
-    failure: Mutex<Option<PyErr>>,
-    home: Home,
-    /// Whether its consumer is warned if it starves.
-    is_watched: bool,
 }
 
 /// What asking for a batch came to.
@@ -43,17 +37,8 @@ impl BatchIterator {
     /// An iterator over what `stream` delivers, each batch as `build` makes it of a [`NativeBatch`].
     pub fn new(stream: Arc<Mutex<BatchStream>>, build: Py<PyAny>, is_watched: bool) -> Self {
         Self {
-            stream,
+            iteration: Iteration::new(stream, BatchStream::close, is_watched),
             build,
-            failure: Mutex::default(),
-            home: Home::here(),
-            is_watched,
-        }
-    }
-
-    fn end(&self) {
-        if self.home.is_here() {
-            lock(&self.stream).close();
         }
     }
 }
@@ -65,17 +50,15 @@ impl BatchIterator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.home.check()?;
-        if let Some(failure) = lock(&self.failure).as_ref() {
-            return Err(failure.clone_ref(py));
-        }
+        self.iteration.home.check()?;
+        self.iteration.check_failure(py)?;
         loop {
             let polled: Result<_, CacheError> = py.detach(|| {
-                let mut stream = lock(&self.stream);
+                let mut stream = lock(&self.iteration.stream);
                 if stream.corrupt().is_news() {
                     return Ok(Next::Damaged(Arc::clone(stream.corrupt())));
                 }
-                if self.is_watched && stream.profile().is_newly_starving() {
+                if self.iteration.is_watched && stream.profile().is_newly_starving() {
                     return Ok(Next::Starving(stream.profile().snapshot()));
                 }
                 match stream.poll()? {
@@ -97,27 +80,21 @@ impl BatchIterator {
                 Ok(Next::Starving(snapshot)) => profile::warn_starving(py, &snapshot)?,
                 // A signal handler may want the state, so nothing is held while signals are looked for.
                 Ok(Next::Waiting) => py.check_signals()?,
-                Err(error) => {
-                    let failure = to_pyerr(error);
-                    *lock(&self.failure) = Some(failure.clone_ref(py));
-                    return Err(failure);
-                }
+                Err(error) => return Err(self.iteration.fail(py, error)),
             }
         }
     }
 
     /// Batches left, or `None` if they never end.
     fn remaining(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.home.check()?;
-        py.detach(|| lock(&self.stream).remaining())
+        self.iteration.home.check()?;
+        py.detach(|| lock(&self.iteration.stream).remaining())
             .map_err(to_pyerr)
     }
 
     /// Where to resume after the last batch received.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.home.check()?;
-        let saved = py.detach(|| lock(&self.stream).state()).map_err(to_pyerr)?;
-        state::to_dict(py, &saved)
+        self.iteration.state_dict(py, BatchStream::state)
     }
 
     /// Starts again where `state` was taken.
@@ -128,21 +105,13 @@ impl BatchIterator {
         state: &Bound<'_, PyAny>,
         ignore: Vec<String>,
     ) -> PyResult<()> {
-        self.home.check()?;
-        let saved = state::from_dict(state)?;
-        py.detach(|| {
-            let mut stream = lock(&self.stream);
-            *stream = stream.resumed(&saved, &ignore)?;
-            Ok(())
-        })
-        .map_err(to_pyerr)?;
-        *lock(&self.failure) = None;
-        Ok(())
+        let resumed = |stream: &BatchStream, saved: &_| stream.resumed(saved, &ignore);
+        self.iteration.load_state_dict(py, state, resumed)
     }
 
     /// Stops reading and ends the worker threads; further batches are not delivered. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.end());
+        self.iteration.close(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -152,15 +121,5 @@ impl BatchIterator {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
         self.close(py);
-    }
-}
-
-impl Drop for BatchIterator {
-    /// Ends the threads: the dataset keeps the stream for its position, not for its batches. Other Python threads go on
-    /// while a worker finishes its record.
-    fn drop(&mut self) {
-        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
-            self.end();
-        }
     }
 }

@@ -7,7 +7,8 @@ use arrow_array::{ArrayRef, RecordBatch};
 
 use super::arrow_rows::{ColumnFault, field_rows, is_payload};
 use super::block::Block;
-use super::cache_writer::{CacheWriter, PayloadOrigin};
+use super::cache_writer::CacheWriter;
+use super::known::PayloadOrigin;
 use super::rows::{FieldRows, PayloadRows};
 use crate::error::{CacheError, Result};
 use crate::format::payload::{Dtype, FieldSpec, PayloadSchema};

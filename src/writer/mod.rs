@@ -18,29 +18,34 @@
 //! 1,024 of them, so that `prefetch_size` has nothing to bound. Only compression copies the payloads of one chunk per
 //! worker.
 
-mod append;
 mod arrow_rows;
 mod before;
+mod begin;
 mod block;
 mod cache_writer;
 mod chunk;
 mod commit;
 mod encode;
 mod feed;
+mod known;
 mod layout;
 mod manifest;
 mod options;
+mod outlet;
 mod pipeline;
 pub mod profiler;
 pub mod progress;
 mod rows;
 mod table;
+mod target;
 mod training;
 mod turn;
 
-pub use append::AppendRequest;
-pub use cache_writer::{CacheWriter, PayloadOrigin, WriteRequest, WriteSummary};
+pub use begin::{AppendRequest, WriteRequest};
+pub use cache_writer::CacheWriter;
 pub use chunk::Row;
 pub use feed::{Batches, Feed, Rule};
+pub use known::PayloadOrigin;
 pub use options::WriterOptions;
 pub use rows::{FieldRows, Offsets};
+pub use target::WriteSummary;

@@ -1,20 +1,48 @@
-//! Samples behind those that a cache has: what fits, and where the writer begins.
+//! Where a writer begins: with a new cache, or behind the samples that one has.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::before::Before;
+use super::known::{Known, PayloadOrigin};
 use super::layout::Layout;
 use super::options::WriterOptions;
 use super::profiler::Profile;
+use super::target::Target;
+use super::training::Training;
 use crate::error::{CacheError, Result};
 use crate::format::compression::{Algorithm, Recipe};
+use crate::format::names::check_source_name;
 use crate::format::payload::{FieldSpec, PayloadSchema};
 use crate::format::schema::Schema;
 use crate::store::change::Change;
 use crate::store::generations::Wanted;
+use crate::store::lock::CacheLock;
 use crate::store::publish::Staging;
 use crate::store::vfs::Vfs;
+
+/// What to write, and where.
+#[derive(Debug)]
+pub struct WriteRequest<'a> {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// Folder of the caches.
+    pub base: &'a Path,
+    /// Name of the source and of its cache.
+    pub name: &'a str,
+    /// Checked options.
+    pub options: WriterOptions,
+    /// Schema the source declares: fixes names, types and nullability.
+    pub schema: Option<Schema>,
+    /// Payload fields the source declares.
+    pub payload: Option<PayloadSchema>,
+    /// Version the source declares.
+    pub source_version: Option<String>,
+    /// The right to write this cache.
+    pub lock: CacheLock,
+    /// Where counters go.
+    pub profile: Arc<Profile>,
+}
 
 /// What to append, and to which cache.
 #[derive(Debug)]
@@ -33,24 +61,51 @@ pub struct AppendRequest<'a> {
     pub profile: Arc<Profile>,
 }
 
-/// A generation that has begun, and what is known of its samples.
+/// A write that has begun.
 pub(super) struct Begun {
-    pub change: Change,
+    pub target: Target,
     pub staging: Staging,
-    pub layout: Layout,
-    pub payload: Option<PayloadSchema>,
-    pub recipe: Recipe,
+    pub options: WriterOptions,
+    pub profile: Arc<Profile>,
+    pub known: Known,
+    /// What comes before the first sample.
     pub before: Before,
+    /// How payloads are stored; none while a dictionary is to be trained first.
+    pub recipe: Option<Recipe>,
+    pub training: Option<Training>,
 }
 
-/// Takes the lock of the cache and begins its next generation.
+/// Begins a cache.
+///
+/// # Errors
+/// [`CacheError::SourceName`], [`CacheError::Exists`], reserved names in the declared schema, and file errors.
+pub(super) fn create(request: WriteRequest<'_>) -> Result<Begun> {
+    check_source_name(request.name)?;
+    let layout = request.schema.map(Layout::declared).transpose()?;
+    let staging = Staging::begin(request.vfs, request.base, request.name, request.lock)?;
+    let origin = match request.payload {
+        Some(_) => PayloadOrigin::Source,
+        None => PayloadOrigin::FirstSample,
+    };
+    Ok(Begun {
+        target: Target::Cache(request.name.to_owned(), request.source_version),
+        staging,
+        known: Known::new(layout, request.payload, origin),
+        before: Before::nothing(),
+        recipe: request.options.recipe()?,
+        training: request.options.dictionary_bytes().map(Training::new),
+        options: request.options,
+        profile: request.profile,
+    })
+}
+
+/// Takes the lock of a cache and begins its next generation.
 ///
 /// # Errors
 /// As [`Change::begin`] and [`Change::stage`]; [`CacheError::Misfit`] for a source that declares what the cache has not;
 /// [`CacheError::Option`] for a dictionary that the cache has not.
-pub(super) fn begin(request: &AppendRequest<'_>) -> Result<Begun> {
-    let vfs = Arc::clone(&request.vfs);
-    let mut change = Change::begin(vfs, request.path, Wanted::Newest)?;
+pub(super) fn append(request: AppendRequest<'_>) -> Result<Begun> {
+    let mut change = Change::begin(request.vfs, request.path, Wanted::Newest)?;
     let cache = change.cache();
     let manifest = cache.manifest();
     let declared = request.schema.as_ref();
@@ -68,12 +123,14 @@ pub(super) fn begin(request: &AppendRequest<'_>) -> Result<Begun> {
     let before = Before::of(cache)?;
     let staging = change.stage()?;
     Ok(Begun {
-        change,
+        target: Target::Generation(Box::new(change)),
         staging,
-        layout,
-        payload,
-        recipe,
+        options: request.options,
+        profile: request.profile,
+        known: Known::new(Some(layout), payload, PayloadOrigin::Cache),
         before,
+        recipe: Some(recipe),
+        training: None,
     })
 }
 

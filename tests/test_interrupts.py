@@ -233,7 +233,10 @@ def test_ctrl_c_during_iteration_reaches_the_caller_and_ends_the_threads(tmp_pat
             running = dataset.batches(10, epochs=None) if sys.argv[3] == "batches" else iter(dataset)
             if sys.argv[3] == "shared":
                 other = threading.Thread(target=list, args=(iter(dataset),))
+                # A thread whose start was interrupted cannot be joined.
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
                 other.start()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             for _ in running:
                 seen += 1
                 if seen == 300:

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::errors::to_pyerr;
-use super::ingest::Fault;
+use super::fault::Fault;
 use super::maintain::{Change, told};
 use super::pull::pull;
 use super::signals::stoppable;

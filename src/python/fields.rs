@@ -5,7 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString, PyType};
 
-use super::ingest::{Fault, keys, names, sample};
+use super::fault::{Fault, sample};
+use super::names::{keys, names};
 use super::payload::buffer_bytes;
 use super::source::type_name;
 use crate::error::CacheError;

@@ -5,11 +5,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-pub use super::fault::{Fault, sample};
+use super::fault::{Fault, sample};
 use super::fields::Fields;
 use super::mapping::as_dict;
 use super::metadata::Metadata;
-pub use super::names::{keys, names};
 use super::payload::with_payload;
 use super::source::{Source, type_name};
 use super::tables::Tables;

@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
-use super::ingest::{Fault, sample};
+use super::fault::{Fault, sample};
 use super::mapping::is_mapping;
 use super::source::type_name;
 

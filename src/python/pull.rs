@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::ingest::{Fault, Ingest, Taken};
+use super::fault::Fault;
+use super::ingest::{Ingest, Taken};
 use super::signals::{Stopped, stoppable};
 use super::source::Source;
 use crate::writer::CacheWriter;

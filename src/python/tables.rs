@@ -7,7 +7,7 @@ use pyo3::types::PyType;
 
 use super::arrow::import_with;
 use super::errors::to_pyerr;
-use super::ingest::{Fault, sample};
+use super::fault::{Fault, sample};
 use super::payload::shared_bytes;
 use crate::error::CacheError;
 use crate::format::payload::{Dtype, FieldSpec};

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 
 use super::errors::to_pyerr;
-use super::ingest::Fault;
+use super::fault::Fault;
 use super::pull::pull;
 use super::signals::{Stopped, stoppable};
 use super::source::{Source, describe};

@@ -89,9 +89,9 @@ impl Cache {
     /// Opens a file that was there when the cache was opened.
     fn open_file(&self, path: &Path, byte_len: u64, purpose: Purpose) -> Result<FileReader> {
         let opened = FileReader::open(path, byte_len, self.io, purpose);
-        let is_old = self.manifest.format_version >= GENERATIONS_FORMAT;
+        let may_be_vacuumed = self.manifest.format_version >= GENERATIONS_FORMAT;
         match opened {
-            Err(CacheError::DamagedFile { .. }) if is_old && !path.exists() => {
+            Err(CacheError::DamagedFile { .. }) if may_be_vacuumed && !path.exists() => {
                 let number = self.manifest.number();
                 let found = format!(
                     "nothing; a vacuum may have given up generation {number}, which a lease would have kept"

@@ -4,7 +4,7 @@
 //! turns out not to be in memory, and has room there, is read ahead in the background.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cache::Cache;
 use super::memory::available_bytes;
@@ -12,8 +12,6 @@ use crate::sync::{OnceLock, spawn};
 
 /// Bytes that are read before it is asked whether to go on.
 const STEP: usize = 16 << 20;
-/// Threads that read, a shard each: what the system reads ahead of one does not keep a disk busy.
-const THREADS: usize = 4;
 
 /// Reads caches ahead once it is told to. Dropping it ends that.
 #[derive(Debug)]
@@ -42,26 +40,10 @@ impl Populator {
             if !self.fits(available_bytes()) {
                 return;
             }
-            let shards: Arc<[Shard]> = self.shards().collect();
-            let next = Arc::new(AtomicUsize::new(0));
-            for _ in 0..THREADS.min(shards.len()) {
-                let (shards, next) = (Arc::clone(&shards), Arc::clone(&next));
-                let stop = Arc::clone(&self.stop);
-                // Without a thread nothing is read ahead, which is all that is lost.
-                let _ = spawn("populate", move || {
-                    while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        populate(shard, &stop);
-                    }
-                });
-            }
+            let (caches, stop) = (Arc::clone(&self.caches), Arc::clone(&self.stop));
+            // Without a thread nothing is read ahead, which is all that is lost.
+            let _ = spawn("populate", move || populate(&caches, &stop));
         });
-    }
-
-    /// All shards in table order.
-    fn shards(&self) -> impl Iterator<Item = Shard> {
-        let numbers = |cache: &Cache| 0..cache.manifest().shards.len() as u64;
-        let caches = self.caches.iter();
-        caches.flat_map(move |cache| numbers(cache).map(|number| (Arc::clone(cache), number)))
     }
 
     fn fits(&self, available: Option<u64>) -> bool {
@@ -80,22 +62,20 @@ impl Drop for Populator {
     }
 }
 
-/// A cache and the number of a shard of it.
-type Shard = (Arc<Cache>, u64);
-
-/// Reads a shard. What cannot be read here is left for the reader that needs it, which says what is wrong.
-fn populate((cache, number): &Shard, stop: &AtomicBool) {
-    if stop.load(Ordering::Relaxed) {
-        return;
-    }
-    let Ok(file) = cache.shard(*number) else {
-        return;
-    };
-    let Some(map) = file.map() else { return };
-    for start in (0..map.bytes().len()).step_by(STEP) {
-        if stop.load(Ordering::Relaxed) {
-            return;
+/// What cannot be read here is left for the reader that needs it, which says what is wrong.
+fn populate(caches: &[Arc<Cache>], stop: &AtomicBool) {
+    for cache in caches {
+        for number in 0..cache.manifest().shards.len() as u64 {
+            let Ok(file) = cache.shard(number) else {
+                return;
+            };
+            let Some(map) = file.map() else { continue };
+            for start in (0..map.bytes().len()).step_by(STEP) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                map.populate(start, STEP);
+            }
         }
-        map.populate(start, STEP);
     }
 }

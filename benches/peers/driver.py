@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LIVES = 2  # processes that a contender gets in a case, one after the other
 BEHIND = 0.25  # part of the best rate below which one process is enough
-COLD_ROUNDS = 3
+COLD_ROUNDS = 5  # at least, as disks are not equally fast for long; one in a smoke run
 LEFT = 0.02  # part of a cold store's pages that may still be in memory
 
 
@@ -221,7 +221,7 @@ class Driver:
         self, case: Case, data: Path, requests: dict[str, tuple[Path, dict[str, object], Path]], result: Result
     ) -> None:
         """Measure each contender in a new process on files that have just been dropped, and fio beside them."""
-        for turn in range(min(self.rounds, COLD_ROUNDS)):
+        for turn in range(max(self.rounds, COLD_ROUNDS) if self.rounds > 1 else 1):
             labels = [label for label in requests if label not in result.missing]
             start = turn % max(1, len(labels))
             for label in labels[start:] + labels[:start]:

@@ -18,9 +18,9 @@ Every figure is the median of {rounds} measurements with the smallest and larges
 an environment and a process of its own, set up as its documents recommend. In every round each is measured once, while
 all others are stopped with the processes they started, and the order turns from round to round; after half of the
 rounds all get new processes, but those that reach less than a quarter of the best are left at that. Cold reads have
-three rounds, each in new processes. Everybody reads the same rows in batches of 256, and before anything is timed
-proves on some batches that every byte is what was stored. Rates count bytes of payload before compression. Files are in
-the page cache unless a case says cold.
+five rounds or more, each in new processes. Everybody reads the same rows in batches of 256, and before anything is
+timed proves on some batches that every byte is what was stored. Rates count bytes of payload before compression. Files
+are in the page cache unless a case says cold.
 
 """
 

@@ -118,7 +118,7 @@ def test_a_source_is_small_when_pickled_and_reads_its_view_elsewhere(typed, type
     text = pickle.dumps(source)
     assert len(text) < 4096
     again = pickle.loads(text)
-    assert again.dataset._opened is None  # nothing is opened before it is read
+    assert again.dataset._opened.ready is None  # nothing is opened before it is read
     assert len(again) == 15
     assert again[3]["label"] == 6
     assert np.array_equal(again[3]["image"], fields(6)["image"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CachedDataset"]
 
+_LOG = logging.getLogger("dataset_rt")
 _DEFAULT_WRITER_CONFIG = WriterConfig()
 
 
@@ -110,6 +113,13 @@ class CachedDataset:
         names = ("_opened", "reader_config", "_moves", "_board")
         return {name: getattr(self, name) for name in names}
 
+    def __copy__(self) -> CachedDataset:
+        """Return a dataset of its own, with the rows, weights and position of this moment."""
+        twin = CachedDataset.__new__(CachedDataset)
+        twin.__dict__.update(self.__getstate__())
+        twin._opened = copy(self._opened)  # noqa: SLF001 (a copy is one of us)
+        return twin
+
     @classmethod
     def from_cache_sources(
         cls,
@@ -131,7 +141,8 @@ class CachedDataset:
 
         Returns:
             The dataset over all caches, with the outcome of each source; or, if no source gave a cache, the reasons.
-            One source that fails does not stop the others.
+            One source that fails does not stop the others. The log (`dataset_rt`) warns of it, as the caches of the
+            others are numbered without it.
 
         Raises:
             InvalidCacheError: An existing cache is damaged, or holds another source version; it is never overwritten.
@@ -139,12 +150,19 @@ class CachedDataset:
         """
         results = write_or_reuse(sources, path, writer_config)
         paths = [result.path for result in results if isinstance(result, CacheWriteSuccess)]
+        failures = [
+            f"{result.source_name}: {result.message}" for result in results if isinstance(result, CacheWriteError)
+        ]
         if not paths:
-            failures = [
-                f"{result.source_name}: {result.message}" for result in results if isinstance(result, CacheWriteError)
-            ]
             reason = "; ".join(failures) or "no cache sources were given"
             return CacheSourcesDatasetError(results, f"no caches were written: {reason}")
+        if failures:
+            _LOG.warning(
+                "%d of %d sources gave no cache and are not in the dataset: %s",
+                len(failures),
+                len(results),
+                "; ".join(failures),
+            )
         return CacheSourcesDatasetSuccess(cls(paths, reader_config=reader_config), results)
 
     def __len__(self) -> int:
@@ -224,7 +242,8 @@ class CachedDataset:
             An iterator of `CachedBatch`, with `state_dict`, `load_state_dict` and `close`.
 
         Raises:
-            ConfigError: `batch_size` is 0, `remainder` is not one of the three, or there is no column of a name.
+            ConfigError: `batch_size` or `epochs` is 0, `remainder` is not one of the three, or there is no column of a
+                name.
         """
         selected = self._columns if columns is None else self._columns.select(columns)
         self._start_epoch()
@@ -282,6 +301,7 @@ class CachedDataset:
             ConfigError: There is no column of a name, or `out` does not fit: which field, and the shape, type or
                 number of bytes that belongs there.
             CorruptRecordError: A sample is damaged; it names file, sample and byte.
+            OutOfMemoryError: The values take more memory than there is left.
 
         Example:
             >>> batch = dataset.gather([0, -1, 0])

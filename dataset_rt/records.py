@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -146,6 +146,15 @@ class CacheSourcesDatasetError(NamedTuple):
 
     message: str
     """All failures in one text."""
+
+    @property
+    def dataset(self) -> NoReturn:
+        """There is none, and the error says why: for those who did not look which of the two results they have.
+
+        Raises:
+            AttributeError: Always, with the message.
+        """
+        raise AttributeError(f"there is no dataset: {self.message}")
 
 
 CacheSourcesDatasetResult: TypeAlias = CacheSourcesDatasetSuccess | CacheSourcesDatasetError

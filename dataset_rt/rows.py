@@ -59,6 +59,8 @@ def row_numbers(rows: Any, dataset: native.CachedDataset) -> NDArray[np.int64 | 
 
 def _array(rows: Any) -> NDArray[Any]:
     """Return an int, or a sequence or series of numbers or booleans, as an array."""
+    if isinstance(rows, pl.Expr):
+        raise TypeError("rows must be numbers, a mask or a frame, found an expression: dataset.filter takes one")
     if hasattr(rows, "__index__") and not hasattr(rows, "__len__"):
         rows = [operator.index(rows)]
     if isinstance(rows, pl.Series) and rows.null_count() > 0:
@@ -67,7 +69,8 @@ def _array(rows: Any) -> NDArray[Any]:
     if array.size == 0 and array.dtype == np.float64:
         return array.astype(np.int64).reshape(-1)
     # What NumPy has no common integer type for: numbers of more than 64 bits, or negative ones beside unsigned ones.
-    if array.dtype in (object, np.float64) and all(isinstance(row, int | np.integer) for row in rows):
+    is_other = array.ndim == 1 and array.dtype in (object, np.float64)
+    if is_other and all(isinstance(row, int | np.integer) for row in rows):
         beyond = next((int(row) for row in rows if not -(2**63) <= row < 2**63), None)
         if beyond is not None:
             raise RowIndexError(f"row {beyond} is beyond any dataset", index=beyond, length=2**63)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import json
 import multiprocessing
 import pickle
@@ -407,3 +408,18 @@ def test_a_signal_handler_may_save_the_state_while_the_iterator_waits(tmp_path):
         tmp_path,
     )
     assert told is True
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy])
+def test_a_copy_has_weights_epoch_and_position_of_its_own(cache, twin_of):
+    dataset = opened(cache)
+    twin = twin_of(dataset)
+    assert twin.state_dict() == dataset.state_dict()
+    before = dataset.state_dict(), dataset.samples_metadata()
+    twin.set_epoch(7)
+    twin.set_samples_metadata(
+        twin.samples_metadata().with_columns(weight=pl.int_range(1, pl.len() + 1).cast(pl.Float64))
+    )
+    assert (dataset.state_dict(), twin.state_dict()["epoch"]) == (before[0], 7)
+    assert dataset.samples_metadata().equals(before[1])
+    assert not twin.samples_metadata().equals(before[1])

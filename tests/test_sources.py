@@ -269,11 +269,14 @@ def test_reuse_opens_what_exists_and_writes_what_is_missing(tmp_path):
     assert (old.passes, new.passes) == ([], [4])
 
 
-def test_a_failing_source_leaves_the_dataset_over_the_others(tmp_path):
+def test_a_failing_source_leaves_the_dataset_over_the_others_and_a_word_in_the_log(tmp_path, caplog):
     result = from_sources([Source("empty", []), Source("good", numbered(2))], tmp_path)
     assert isinstance(result, CacheSourcesDatasetSuccess)
     assert [type(outcome) for outcome in result.results] == [CacheWriteError, CacheWriteSuccess]
     assert len(result.dataset) == 2
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("dataset_rt", "WARNING")
+    assert record.getMessage().startswith("1 of 2 sources gave no cache and are not in the dataset: empty: ")
 
 
 def test_without_any_cache_there_is_an_error_result_with_every_reason(tmp_path):
@@ -282,6 +285,8 @@ def test_without_any_cache_there_is_an_error_result_with_every_reason(tmp_path):
     assert [outcome.source_name for outcome in result.results] == ["a", "b"]
     assert "a: " in result.message
     assert "b: sample 0: " in result.message
+    with pytest.raises(AttributeError, match="there is no dataset: no caches were written: a: "):
+        _ = result.dataset
     nothing = from_sources([], tmp_path)
     assert isinstance(nothing, CacheSourcesDatasetError)
     assert nothing.results == []

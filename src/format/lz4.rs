@@ -3,7 +3,7 @@
 //! A payload that does not shrink is stored as one run of literals, which every LZ4 decoder reads at the speed of a copy
 //! and which is never longer than what a compressor would have produced for it by more than a few bytes.
 //!
-//! The C library decodes up to twice as fast as `lz4_flex`, which is here for payloads of 2 GiB and more.
+//! The C library decodes faster than `lz4_flex`, which is here for payloads that are too long for it, and has no levels.
 
 use lz4::block::{self, CompressionMode};
 

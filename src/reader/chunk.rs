@@ -152,6 +152,8 @@ impl Chunk {
     /// [`CacheError::Memory`] if there is none.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         let outcome = self.bytes.try_reserve(len);
+        // Room to grow is asked for first, which a large payload may do without.
+        let outcome = outcome.or_else(|_| self.bytes.try_reserve_exact(len));
         outcome.map_err(|_| CacheError::memory("a payload", len))
     }
 

@@ -156,7 +156,7 @@ fn pack(threshold: u64, alias: usize) -> u64 {
 /// Two cursors, one over light rows and one over heavy ones: each light row is topped up by the current heavy row, and a
 /// heavy row that has become light itself by the next one.
 fn sweep(units: &Units<'_>) -> Result<Box<[u64]>> {
-    let mut entries = huge::boxed(units.rows(), (0..units.rows()).map(|row| pack(0, row)));
+    let mut entries = huge::boxed(units.rows(), (0..units.rows()).map(|row| pack(0, row)))?;
     let mut set = |row: usize, threshold: u64, alias: usize| {
         if let Some(entry) = entries.get_mut(row) {
             *entry = pack(threshold, alias);

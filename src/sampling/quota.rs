@@ -76,7 +76,7 @@ impl QuotaTable {
         let stretch = (0..63)
             .find(|&shift| (draws << fraction) >> shift <= weights.len() as u64 / 2)
             .unwrap_or(63);
-        let guide = guide(&starts, draws << fraction, stretch);
+        let guide = guide(&starts, draws << fraction, stretch)?;
         Ok(Self {
             draws,
             fraction,
@@ -198,10 +198,10 @@ fn starts(weights: &[f64], length: u64) -> Result<Box<[u64]>> {
         rest = (remainder - correction * total as i128) as u128;
         begin
     };
-    Ok(huge::boxed(weights.len(), weights.iter().map(place)))
+    huge::boxed(weights.len(), weights.iter().map(place))
 }
 
-fn guide(starts: &[u64], length: u64, stretch: u32) -> Box<[u32]> {
+fn guide(starts: &[u64], length: u64, stretch: u32) -> Result<Box<[u32]>> {
     let stretches = (length >> stretch) + 1;
     let mut row = 0u32;
     let mut later = starts.iter().skip(1).peekable();

@@ -13,15 +13,14 @@ pub fn window(path: &Path) -> usize {
     };
     let device = metadata.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let device = format!("/sys/dev/block/{major}:{minor}");
-    // A partition has the settings of its disk, which is the folder above.
-    ["queue", "../queue"]
-        .into_iter()
-        .find_map(|queue| {
-            let kibibytes = Path::new(&device).join(queue).join("read_ahead_kb");
-            in_bytes(&std::fs::read_to_string(kibibytes).ok()?)
-        })
-        .unwrap_or(0)
+    // A disk, or a file system with a device number of its own; of a partition its disk has the settings.
+    [
+        format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"),
+        format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb"),
+    ]
+    .into_iter()
+    .find_map(|path| in_bytes(&std::fs::read_to_string(path).ok()?))
+    .unwrap_or(0)
 }
 
 /// Not told here.
@@ -31,6 +30,7 @@ pub fn window(_path: &Path) -> usize {
 }
 
 /// The bytes that a `read_ahead_kb` stands for.
+#[cfg(any(target_os = "linux", test))]
 fn in_bytes(kibibytes: &str) -> Option<usize> {
     kibibytes.trim().parse::<usize>().ok()?.checked_mul(1024)
 }

@@ -19,6 +19,8 @@ const RECORD_TIME: Duration = Duration::from_micros(1);
 const KIB_TIME: Duration = Duration::from_micros(1);
 /// Bytes between two records that are read along with them rather than asked for apart.
 const GAP_MAX: usize = 32 << 10;
+/// Most bytes of a range that are asked for: of a longer one the system reads ahead while the first are copied.
+const RANGE_MAX: usize = 64 << 20;
 /// Most ranges of a batch whose records lie together.
 const RANGES_TOGETHER_MAX: usize = 2;
 /// Window from which on the system reads ahead as well as it can, in bytes.
@@ -69,6 +71,7 @@ impl Cold {
             };
             // What the system reads ahead is in large pages, which takes it less time and fewer requests than a range that
             // is asked for; but a small window keeps the disk idle between requests.
+            let len = len.min(RANGE_MAX);
             if are_together && self.window(file) >= WINDOW_MIN {
                 map.populate(first.start, len);
             } else {

@@ -138,8 +138,17 @@ fn from_stored(
             .map_err(fault);
     }
     check_len(len as u64).map_err(fault)?;
+    if let Some(dense) = selection.dense().filter(|dense| dense.payload_len != len) {
+        let wanted = dense.payload_len;
+        return Err(fault(format!(
+            "a payload of {len} bytes where {wanted} belong"
+        )));
+    }
     let mut payload = std::mem::take(&mut scratch.payload);
     payload.clear();
+    // Decoding would take want of memory for damage.
+    let outcome = payload.try_reserve(len);
+    outcome.map_err(|_| CacheError::memory("a payload", len))?;
     scratch
         .decoder
         .append(at.algorithm, dictionary, stored, &mut payload)

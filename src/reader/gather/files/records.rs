@@ -31,7 +31,7 @@ impl Files {
     /// The bytes of a record, compared with their checksum as often as asked for.
     ///
     /// # Errors
-    /// As [`crate::store::cache::Cache::verify_record`].
+    /// As [`Cache::verify_record`].
     #[inline]
     pub fn record(&self, at: &Located) -> Result<&[u8]> {
         let record = self
@@ -69,7 +69,7 @@ impl Files {
     /// What the payload of a record may have been compressed with.
     ///
     /// # Errors
-    /// As [`crate::store::cache::Cache::dictionary`].
+    /// As [`Cache::dictionary`].
     pub fn dictionary(&self, at: &Located) -> Result<Option<&Dictionary>> {
         self.tables(at.table)?.cache.dictionary()
     }
@@ -78,10 +78,7 @@ impl Files {
     pub fn fault(&self, at: &Located, found: String) -> CacheError {
         let (path, offset) = match (self.shards.get(at.shard as usize), self.tables(at.table)) {
             (Some(shard), _) => (shard.file.path().to_path_buf(), at.start as u64),
-            (None, Ok(tables)) => match held_from(&tables.cache, at.sample) {
-                Ok(place) => place,
-                Err(error) => return error,
-            },
+            (None, Ok(tables)) => held_from(&tables.cache, at.sample),
             (None, Err(error)) => return error,
         };
         CacheError::DamagedRecord {
@@ -95,9 +92,14 @@ impl Files {
     }
 }
 
-/// The file that a record was copied out of, and where it lies there.
-fn held_from(cache: &Cache, sample: u64) -> Result<(PathBuf, u64)> {
-    let row = cache.index_row(&*cache.index()?, sample)?;
-    let file = cache.shard(row.shard)?;
-    Ok((file.path().to_path_buf(), row.offset))
+/// The file that a record was copied out of, and where it lies there; the folder of the cache if its index cannot be read
+/// any more.
+fn held_from(cache: &Cache, sample: u64) -> (PathBuf, u64) {
+    let row = cache
+        .index()
+        .and_then(|index| cache.index_row(&index, sample));
+    row.map_or_else(
+        |_| (cache.path().to_path_buf(), 0),
+        |row| (cache.shard_path(row.shard), row.offset),
+    )
 }

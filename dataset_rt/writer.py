@@ -161,7 +161,7 @@ def _with_names(listed: list[Any], name: str | Sequence[str] | None) -> list[Any
     names = [name] if isinstance(name, str) else list(name or ())
     if len(names) != datasets:
         raise TypeError(
-            f"a dataset has no name of its own: name must name each of the {datasets} in sources, found {names}"
+            f"a dataset has no name of its own: expected name= for each of the {datasets} in sources, found {names}"
             if datasets
             else f"name is for datasets, of which there are none in sources, found {name!r}"
         )

@@ -78,9 +78,14 @@ impl SavedState {
         struct Version {
             version: u32,
         }
-        let fault = |error: serde_json::Error| CacheError::State {
-            fault: format!("it is not what state_dict() returns: {error}"),
-            fields: Vec::new(),
+        let fault = |error: serde_json::Error| {
+            let error = error.to_string();
+            // Users have a dictionary, in which there are no lines.
+            let found = error.split(" at line ").next().unwrap_or_default();
+            CacheError::State {
+                fault: format!("it is not what state_dict() returns: {found}"),
+                fields: Vec::new(),
+            }
         };
         let Version { version } = serde_json::from_str(json).map_err(fault)?;
         if version != VERSION {

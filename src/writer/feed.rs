@@ -244,12 +244,18 @@ fn settle(writer: &mut CacheWriter, found: Vec<FieldSpec>) -> Result<()> {
     let mut pairs = schema.fields().iter().zip(&found);
     match pairs.find(|(expected, found)| expected != found) {
         None => Ok(()),
-        Some((expected, found)) => Err(CacheError::PayloadField {
-            row,
-            field: expected.name.clone(),
-            expected: expected.describe(),
-            found: found.describe(),
-            advice: "; cast the column first".to_owned(),
-        }),
+        Some((expected, found)) => {
+            let advice = match expected.shape == found.shape {
+                true => "; cast the column first",
+                false => "",
+            };
+            Err(CacheError::PayloadField {
+                row,
+                field: expected.name.clone(),
+                expected: expected.describe(),
+                found: found.describe(),
+                advice: advice.to_owned(),
+            })
+        }
     }
 }

@@ -34,15 +34,9 @@ fn advise<T>(table: &mut Vec<T>) {
     let start = table.as_mut_ptr().cast::<u8>();
     let to_page = start.align_offset(page);
     if bytes >= HUGE && to_page < bytes {
-        // SAFETY: the range begins at a page and ends inside memory that the table owns; the advice changes none of its
-        // bytes.
-        unsafe {
-            libc::madvise(
-                start.add(to_page).cast(),
-                bytes - to_page,
-                libc::MADV_HUGEPAGE,
-            )
-        };
+        let whole = (bytes - to_page) / page * page;
+        // SAFETY: the range is of whole pages of memory that the table owns; the advice changes none of its bytes.
+        unsafe { libc::madvise(start.add(to_page).cast(), whole, libc::MADV_HUGEPAGE) };
     }
 }
 
